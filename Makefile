@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Only Python >= 3.11, make and pip are assumed; all else is installed into .venv, pinned and hashed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar=off
+DURATION ?=
+DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),)
+
+.PHONY: help demo test verify check lint types imports unit bench lock reference clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/pip-ok:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Try: make demo PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV) || { echo "Could not create $(VENV): on Debian and Ubuntu, install python3-venv first."; exit 1; }
+	@touch $@
+
+$(VENV)/demo-ok: requirements/demo.txt pyproject.toml | $(VENV)/pip-ok
+	@echo "Installing Specroute and what the demo needs into $(VENV) (about 20 packages, 40 MB) ..."
+	@$(PIP) --require-hashes -r requirements/demo.txt || { echo "The packages could not be installed: check the network and pip's index, then run make again."; exit 1; }
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev-ok: requirements/dev.txt pyproject.toml | $(VENV)/pip-ok
+	@echo "Installing Specroute and its test tools into $(VENV) ..."
+	@$(PIP) --require-hashes -r requirements/dev.txt || { echo "The packages could not be installed: check the network and pip's index, then run make again."; exit 1; }
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/demo-ok
+
+demo: $(VENV)/demo-ok ## Real engines, a real model, live table: the main job, end to end
+	@$(BIN)/specroute demo $(DEMO_FLAGS)
+
+test: check unit ## Everything that must pass before a commit
+
+check: lint types imports ## Lint, types and import direction
+
+lint: $(VENV)/dev-ok
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev-ok
+	$(BIN)/mypy
+
+imports: $(VENV)/dev-ok
+	$(BIN)/lint-imports
+
+unit: $(VENV)/dev-ok
+	$(BIN)/python -m pytest -q
+
+verify: $(VENV)/dev-ok ## Long checks; writes their tables to docs/verification.md
+	$(BIN)/python -m bench.verify docs/verification.md
+
+reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and docs/configuration.md anew
+	$(BIN)/python -m router.config.reference .
+
+lock: $(VENV)/dev-ok ## Resolve requirements/*.txt anew from pyproject.toml
+	$(PIP) uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements/run.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra demo --group build pyproject.toml -o requirements/demo.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra demo --group build --group dev pyproject.toml -o requirements/dev.txt
+
+clean: ## Remove the environment and what the demo left in this folder
+	rm -rf $(VENV) .demo .specroute dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Estimates from sums: each file one kind, all pure, none of them keeps state."""

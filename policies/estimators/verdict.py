@@ -1,0 +1,193 @@
+"""From effects and tails to words: gain, loss, no difference, not enough data. It fits no model.
+
+Every bound is about an arm against the baseline measured at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from policies.estimators.distributions import student_t_quantile
+from policies.estimators.histogram import quantile, quantile_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policies.estimators.effects import ArmEffects
+
+TAIL_LIMIT = 1.10
+"""Largest ratio of an arm's p99 to the baseline's that counts as harmless (product.md, 5)."""
+
+MARGIN = 0.05
+"""Gains within it, both ways, are no difference that a user would notice. Judgement."""
+
+MIN_N = 5
+"""Fewer observations on either side allow no verdict. Judgement: below it noise is the prior's."""
+
+_MOST_LOG = 700.0
+
+
+class Verdict(StrEnum):
+    """What is known about an arm for a class."""
+
+    GAIN = "gain"
+    LOSS = "loss"
+    NO_DIFFERENCE = "no difference"
+    NOT_ENOUGH_DATA = "not enough data"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Share of the baseline's time that the arm saves, 1 - cost(arm) / cost(baseline).
+
+    Attributes:
+        value: Estimate; negative when the arm is slower.
+        low: Lower bound of the interval.
+        high: Upper bound of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class TailRatio:
+    """Quantile of the arm / quantile of the baseline.
+
+    Attributes:
+        value: Estimate.
+        low: Lower bound; None where there are too few observations for one.
+        high: Upper bound; None where there are too few observations for one.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
+    """Gain of an arm, `1 - exp(delta)`, with its t-interval.
+
+    Args:
+        effects: Estimated with a flat prior, so that the interval covers at its level.
+        arm: Index of the arm.
+        level: Confidence in (0, 1).
+
+    Returns:
+        The gain, or None for the baseline itself and for an arm that is not identified.
+
+    Example:
+        >>> import numpy as np
+        >>> from policies.estimators.effects import ArmEffects
+        >>> effects = ArmEffects(np.array([0.0, -0.5]), np.diag([0.0, 0.01]),
+        ...                      np.array([10.0, 10.0]), np.array([True, True]), 0)
+        >>> gain = gain_of(effects, 1)
+        >>> round(gain.value, 3), round(gain.low, 3), round(gain.high, 3)
+        (0.393, 0.242, 0.515)
+    """
+    if arm == effects.baseline or not effects.identified[arm]:
+        return None
+    delta = float(effects.mean[arm])
+    sd = math.sqrt(float(effects.covariance[arm, arm]))
+    reach = sd * student_t_quantile((1.0 + level) / 2.0, float(effects.df[arm]))
+    bound = [-math.expm1(min(d, _MOST_LOG)) for d in (delta, delta + reach, delta - reach)]
+    return Gain(*bound)
+
+
+def tail_ratio(
+    arm: Mapping[int, int],
+    baseline: Mapping[int, int],
+    q: float = 0.99,
+    level: float = 0.95,
+) -> TailRatio | None:
+    """Ratio of two quantiles with an interval from the quantiles' own intervals.
+
+    The intervals are combined on the log scale by MOVER (Zou and Donner 2008, Statistics in
+    Medicine 27, equations 2 and 3): each bound of the difference takes the distances that bear
+    on it.
+
+    Args:
+        arm: Histogram of the arm (`policies.estimators.histogram`).
+        baseline: Histogram of the baseline.
+        q: Which quantile.
+        level: Confidence in (0, 1).
+
+    Returns:
+        The ratio, or None when a histogram is empty.
+
+    Example:
+        >>> from policies.estimators.histogram import bucket
+        >>> slow, fast = {bucket(0.2): 500}, {bucket(0.1): 500}
+        >>> ratio = tail_ratio(slow, fast)
+        >>> 1.8 < ratio.low < ratio.value < ratio.high < 2.2
+        True
+        >>> tail_ratio({bucket(0.2): 20}, fast).high is None
+        True
+    """
+    top, bottom = quantile(arm, q), quantile(baseline, q)
+    if top is None or bottom is None:
+        return None
+    a_low, a_high = quantile_interval(arm, q, level) or (None, None)
+    b_low, b_high = quantile_interval(baseline, q, level) or (None, None)
+    below, above = _distance(top, a_low, bottom, b_high), _distance(top, a_high, bottom, b_low)
+    ratio = top / bottom
+    return TailRatio(
+        ratio,
+        None if below is None else ratio * math.exp(-below),
+        None if above is None else ratio * math.exp(above),
+    )
+
+
+def _distance(a: float, a_bound: float | None, b: float, b_bound: float | None) -> float | None:
+    """Distance of a bound of log(a / b) from its estimate."""
+    if a_bound is None or b_bound is None:
+        return None
+    return math.hypot(math.log(a / a_bound), math.log(b / b_bound))
+
+
+def verdict(
+    gain: Gain | None,
+    *,
+    n_arm: float,
+    n_baseline: float,
+    tails: Sequence[TailRatio | None] = (),
+    limit: float = TAIL_LIMIT,
+    margin: float = MARGIN,
+) -> Verdict:
+    """Judge an arm against the baseline. The baseline itself has no verdict: do not ask for one.
+
+    Args:
+        gain: Gain of the arm; None when it could not be estimated.
+        n_arm: Observations of the arm.
+        n_baseline: Observations of the baseline.
+        tails: Tail ratios that must not be broken (TTFT, TPOT); None is unknown.
+        limit: A tail whose lower bound is above it is a loss, whatever the mean says.
+        margin: Half width of what counts as no difference.
+
+    Returns:
+        Loss before gain before no difference; a bound that decides nothing, or fewer than `MIN_N`
+        observations on a side, is not enough data.
+
+    Example:
+        >>> str(verdict(Gain(0.4, 0.3, 0.5), n_arm=50, n_baseline=50))
+        'gain'
+        >>> str(verdict(Gain(0.4, 0.3, 0.5), n_arm=50, n_baseline=50,
+        ...             tails=[TailRatio(1.5, 1.2, None)]))
+        'loss'
+        >>> str(verdict(Gain(0.01, -0.02, 0.04), n_arm=50, n_baseline=50))
+        'no difference'
+    """
+    if gain is None or not min(n_arm, n_baseline) >= MIN_N:
+        return Verdict.NOT_ENOUGH_DATA
+    broken = any(tail is not None and tail.low is not None and tail.low > limit for tail in tails)
+    if broken or gain.high < 0.0:
+        return Verdict.LOSS
+    if gain.low > 0.0:
+        return Verdict.GAIN
+    if gain.low >= -margin and gain.high <= margin:
+        return Verdict.NO_DIFFERENCE
+    return Verdict.NOT_ENOUGH_DATA

@@ -1,0 +1,91 @@
+"""Names of policies and how each is built. It reads no file and loads no package by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from policies.base import Policy
+from policies.fixed import FixedParameters, build_fixed
+from policies.parameters import decode, suggestion
+from policies.rules import RulesParameters, build_rules
+from policies.thompson import ThompsonParameters, build_thompson
+from policies.types import Arm, ClassId
+
+P = TypeVar("P")
+Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy]
+
+
+class Stability(StrEnum):
+    """How much an operator may rely on a policy's name, parameters and behaviour."""
+
+    STABLE = "stable"
+    BETA = "beta"
+    EXPERIMENTAL = "experimental"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One registered policy.
+
+    Attributes:
+        factory: Takes the decoded parameters, the arms and the classes (None: any).
+        parameters: Dataclass of the parameters, fields declared with `policies.parameters`.
+        stability: What users may rely on.
+        explores: Whether the policy itself keeps every arm, the baseline too, measured. Where it
+            is False, only a holdout outside the policy yields a comparison.
+    """
+
+    factory: Factory[Any]
+    parameters: type[Any]
+    stability: Stability
+    explores: bool
+
+
+REGISTRY: Mapping[str, Entry] = {
+    "fixed": Entry(build_fixed, FixedParameters, Stability.STABLE, explores=False),
+    "rules": Entry(build_rules, RulesParameters, Stability.STABLE, explores=False),
+    "thompson": Entry(build_thompson, ThompsonParameters, Stability.BETA, explores=True),
+}
+"""The built-in policies by name."""
+
+
+def build_policy(
+    name: str,
+    parameters: Mapping[str, object],
+    arms: Sequence[Arm],
+    classes: Collection[ClassId] | None = None,
+    *,
+    registry: Mapping[str, Entry] = REGISTRY,
+) -> Policy:
+    """Build a policy by name; everything given is checked, nothing unknown passes.
+
+    Args:
+        name: A name in the registry.
+        parameters: Plain values by name; a missing one takes its default.
+        arms: The route's arms, exactly one of them the baseline.
+        classes: The classes that exist; None accepts any class name.
+        registry: Where names are looked up; pass a larger one to add policies from outside.
+
+    Raises:
+        ValueError: With the name at fault, what is allowed, and what was probably meant.
+
+    Example:
+        >>> from policies.types import ArmId
+        >>> arms = [Arm(ArmId("plain"), "none", baseline=True), Arm(ArmId("fast"), "mtp")]
+        >>> build_policy("thompson", {"floor": 0.01}, arms).name
+        'thompson'
+        >>> build_policy("tompson", {}, arms)
+        Traceback (most recent call last):
+        ...
+        ValueError: there is no policy 'tompson'; allowed: fixed, rules, thompson; did you mean \
+'thompson'?
+    """
+    entry = registry.get(name)
+    if entry is None:
+        raise ValueError(f"there is no policy {name!r}; {suggestion(name, registry)}")
+    if sum(arm.baseline for arm in arms) != 1:
+        raise ValueError(f"policy {name!r}: exactly one arm must be the baseline")
+    return entry.factory(decode(entry.parameters, parameters, name), arms, classes)

@@ -1,0 +1,138 @@
+"""Values that estimates and policies exchange; no behaviour beyond small derivations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+ArmId = NewType("ArmId", str)
+ClassId = NewType("ClassId", str)
+
+FloatArray = NDArray[np.float64]
+
+
+class Source(StrEnum):
+    """How the acceptance of a request was learned, best first."""
+
+    REQUEST = "request"
+    """The engine's own record of this request."""
+    STREAM = "stream"
+    """Steps counted in the event stream."""
+    COUNTERS = "counters"
+    """Deltas of the replica's counters, attributed to classes."""
+
+
+class Status(StrEnum):
+    """How a request ended."""
+
+    OK = "ok"
+    """The engine finished the answer."""
+    REJECTED = "rejected"
+    """The engine answered 4xx: the client's request, not the arm's fault."""
+    FAILED = "failed"
+    """No answer, a 5xx, or a stream that broke: counts against the arm."""
+    ABORTED = "aborted"
+    """The client left: censored, neither fast nor failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecUsage:
+    """What an engine told about the speculation of one request; unknown is None, never 0."""
+
+    steps: int | None = None
+    """Decode steps, with a draft or without: tokens - accepted."""
+    drafted: int | None = None
+    accepted: int | None = None
+    accepted_per_step: tuple[int, ...] | None = None
+    """Histogram over the steps that had a draft: index j holds the steps that accepted j."""
+    num_speculative_tokens: int | None = None
+    source: Source = Source.REQUEST
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One finished request as the estimates see it. Durations in seconds."""
+
+    class_id: ClassId
+    arm_id: ArmId
+    status: Status
+    streamed: bool
+    propensity: float
+    """Probability with which the arm was drawn."""
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+    tokens: int | None = None
+    """Completion tokens by the engine's count."""
+    spec: SpecUsage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One pool of a route, as a policy sees it."""
+
+    arm_id: ArmId
+    method: str
+    num_speculative_tokens: int | None = None
+    baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArmView:
+    """All that is known of one class: sums by stratum and arm. Columns follow `arms`.
+
+    A stratum is a set of requests that can fairly be compared with each other: the same stretch
+    of time and the same way of being measured. Only differences inside a stratum say anything
+    about arms, so every estimate is against a concurrent control.
+
+    Attributes:
+        class_id: The class.
+        arms: The route's arms; exactly one is the baseline.
+        n: Observations (discounted or not), shape (strata, arms).
+        total: Sum of log cost y over them, shape (strata, arms).
+        total_sq: Sum of y squared, shape (strata, arms).
+        served: Finished requests, shape (arms,).
+        failed: Failed requests, shape (arms,).
+    """
+
+    class_id: ClassId
+    arms: tuple[Arm, ...]
+    n: FloatArray
+    total: FloatArray
+    total_sq: FloatArray
+    served: FloatArray
+    failed: FloatArray
+
+    @property
+    def baseline_index(self) -> int:
+        """Position of the baseline in `arms`."""
+        return next(index for index, arm in enumerate(self.arms) if arm.baseline)
+
+    @classmethod
+    def empty(cls, class_id: ClassId, arms: tuple[Arm, ...]) -> ArmView:
+        """Nothing is known yet."""
+        none = np.zeros((0, len(arms)))
+        return cls(class_id, arms, none, none, none, np.zeros(len(arms)), np.zeros(len(arms)))
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A policy's answer: a probability per arm, and the scores behind it.
+
+    Attributes:
+        probabilities: Shape (arms,), non-negative, sums to 1.
+        scores: Shape (arms,), the policy's expectation of the arm; lower is better. What it means
+            is the policy's own; shown to people, never used again.
+    """
+
+    probabilities: FloatArray
+    scores: FloatArray
+
+
+Counts = Mapping[str, int]
+"""Integer sums by field name; the form in which everything learned is stored and merged."""

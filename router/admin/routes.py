@@ -1,0 +1,57 @@
+"""Paths of the admin port. It shows; it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import orjson
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+StateFn = Callable[[], dict[str, Any]]
+
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+
+
+def admin_app(state: StateFn, exposition: Callable[[], bytes]) -> web.Application:
+    """The application of the admin port."""
+
+    async def api_state(_: web.Request) -> web.Response:
+        return web.Response(body=orjson.dumps(state()), content_type="application/json")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.router.add_get("/api/state", api_state)
+    app.router.add_get("/metrics", metrics)
+    for path, name in (
+        ("/", "status.html"),
+        ("/status.js", "status.js"),
+        ("/status.css", "status.css"),
+    ):
+        app.router.add_get(path, _static(name))
+    return app
+
+
+def _static(name: str) -> Callable[[web.Request], Any]:
+    body = files("router.admin").joinpath("static", name).read_bytes()
+    content_type = _TYPES[name.rsplit(".", 1)[1]]
+
+    async def serve_file(_: web.Request) -> web.Response:
+        return web.Response(
+            body=body, content_type=content_type, charset="utf-8", headers=_PAGE_HEADERS
+        )
+
+    return serve_file

@@ -1,0 +1,117 @@
+"""Everything an operator asks about, as JSON values; made from the snapshot the policies see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from policies.types import Arm, ArmId, ClassId, Status
+from router.estimates.snapshot import CellSummary, Quantiles, Snapshot
+from router.fleet.model import RouteFacts
+from router.fleet.state import ReplicaState
+from router.selection.plans import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """How the store is doing."""
+
+    url: str
+    up: bool
+    error: str | None
+    """Why it is not up."""
+    snapshot_age_s: float | None
+    """Since what the store holds was last read; None if it never was."""
+    dropped_increments: int
+    refused_increments: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteState:
+    """One route at one moment."""
+
+    facts: RouteFacts
+    replicas: Mapping[ArmId, tuple[ReplicaState, ...]]
+    snapshot: Snapshot
+    plan: Plan
+
+
+def route_json(state: RouteState) -> dict[str, Any]:
+    """One route; figures that were not measured are null."""
+    snapshot, plan = state.snapshot, state.plan
+    return {
+        "model": state.facts.model,
+        "baseline": state.facts.baseline,
+        "policy": plan.policy,
+        "snapshot": snapshot.version,
+        "pools": [_pool_json(state, arm) for arm in snapshot.arms],
+        "classes": [_class_json(state, class_id) for class_id in snapshot.classes],
+        "policy_failed_for": list(plan.spoiled),
+    }
+
+
+def store_json(store: StoreState) -> dict[str, Any]:
+    """The store."""
+    return asdict(store)
+
+
+def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
+    pool = state.facts.pools[arm.arm_id]
+    return {
+        "name": arm.arm_id,
+        "method": arm.method,
+        "num_speculative_tokens": arm.num_speculative_tokens,
+        "engine": pool.adapter.name,
+        "lossless": pool.lossless,
+        "baseline": arm.baseline,
+        "replicas": [
+            {
+                "id": item.replica.replica_id,
+                "url": item.replica.url,
+                "up": item.up,
+                "in_flight": item.in_flight,
+            }
+            for item in state.replicas[arm.arm_id]
+        ],
+    }
+
+
+def _class_json(state: RouteState, class_id: ClassId) -> dict[str, Any]:
+    cells = state.snapshot.classes[class_id].cells
+    proposal = state.plan.proposal(class_id)
+    return {
+        "class": class_id,
+        "requests": sum(sum(cell.ended.values()) for cell in cells.values()),
+        "cells": [
+            _cell_json(cells[arm.arm_id], float(p))
+            for arm, p in zip(state.snapshot.arms, proposal.probabilities, strict=True)
+        ],
+    }
+
+
+def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
+    return {
+        "pool": cell.arm_id,
+        "probability": probability,
+        "share": cell.share,
+        **{status.value: cell.ended[status] for status in Status},
+        "tokens": cell.tokens,
+        "tokens_per_step": cell.acceptance_length,
+        "acceptance_rate": cell.acceptance_rate,
+        "acceptance_form": cell.acceptance_form,
+        "draft_acceptance_rate": cell.draft_acceptance_rate,
+        "acceptance_requests": cell.measured,
+        "acceptance_sources": {source.value: n for source, n in cell.sources.items()},
+        "ttft_s": _quantiles_json(cell.latency["ttft"]),
+        "tpot_s": _quantiles_json(cell.latency["tpot"]),
+        "e2e_s": _quantiles_json(cell.latency["e2e"]),
+        "e2e_whole_s": _quantiles_json(cell.latency["e2ew"]),
+        "gain": asdict(cell.gain) if cell.gain else None,
+        "tail_ratio": asdict(cell.tail) if cell.tail else None,
+        "verdict": cell.verdict.value if cell.verdict else None,
+    }
+
+
+def _quantiles_json(quantiles: Quantiles) -> dict[str, Any]:
+    return asdict(quantiles)

@@ -1,0 +1,385 @@
+"""Composition root: Config → objects → two listeners. Knows everybody; nobody knows it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+
+from policies.base import Policy
+from policies.registry import build_policy
+from policies.types import ArmView
+from router import __version__
+from router.admin.routes import admin_app
+from router.admin.state import RouteState, StoreState, route_json, store_json
+from router.classify.base import CLASSES, OTHER
+from router.classify.rules import RuleClassifier
+from router.clock import Clock, SystemClock
+from router.config.models import Config, Route
+from router.errors import ConfigError, StoreError
+from router.estimates.layout import SLOT_S
+from router.estimates.reader import Reader
+from router.estimates.snapshot import Snapshot, SnapshotBuilder
+from router.estimates.writer import Writer
+from router.fleet.model import RouteFacts, build_routes
+from router.fleet.probe import PROBE_INTERVAL_S, Prober
+from router.fleet.state import FleetState
+from router.intake.http import data_app
+from router.lifecycle import Lifecycle
+from router.observe.decision_log import DecisionLog
+from router.observe.metrics import Metrics
+from router.observe.recorder import Recorder
+from router.pipeline import Pipeline, RouteParts
+from router.relay.relay import Relay
+from router.relay.upstream import AiohttpUpstream
+from router.selection.chooser import Chooser
+from router.selection.plans import Plan, make_plan
+from router.stores.base import CounterStore
+from router.stores.embedded import EmbeddedStore
+from router.stores.open import open_store
+
+_CLASS_IDS = (*CLASSES, OTHER)
+_TTL_SLACK_S = 10 * SLOT_S
+_STOP_FLUSH_S = 5.0
+
+_log = logging.getLogger("specroute")
+
+
+@dataclass(slots=True)
+class _RouteRuntime:
+    """Everything that lives for one route."""
+
+    facts: RouteFacts
+    fleet: FleetState
+    policy: Policy
+    reader: Reader
+    builder: SnapshotBuilder
+    prober: Prober
+    parts: RouteParts
+    snapshot: Snapshot
+
+
+@dataclass(slots=True)
+class _StoreWatch:
+    """What the background work saw of the store."""
+
+    error: str | None = "not read yet"
+    last_read: float | None = field(default=None)
+
+
+class Application:
+    """One running proxy."""
+
+    def __init__(self, config: Config, clock: Clock | None = None, seed: int | None = None) -> None:
+        """Builds everything and starts nothing.
+
+        Args:
+            config: The checked configuration.
+            clock: Time; the machine's by default.
+            seed: Of all randomness; drawn by default.
+
+        Raises:
+            ConfigError: A policy's name or parameters are wrong, or the store cannot be had.
+        """
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._rng = np.random.default_rng(seed if seed is not None else secrets.randbits(128))
+        self._metrics = Metrics()
+        self._store: CounterStore = open_store(config.store, self._clock)
+        self._writer = Writer(
+            self._store,
+            self._clock,
+            prefix=config.store.prefix,
+            ttl_s=config.estimates.window_s + _TTL_SLACK_S,
+        )
+        log_path = config.decision_log.path
+        self._decision_log = DecisionLog(Path(log_path) if log_path else None)
+        self._upstream = AiohttpUpstream()
+        facts = build_routes(config)
+        self._routes = {
+            route.model: self._route(route, facts[route.model], index)
+            for index, route in enumerate(config.routes)
+        }
+        self._watch = _StoreWatch()
+        self._lifecycle = Lifecycle()
+        self._draining = False
+        self._started = self._clock.monotonic()
+        self.data_url = self.admin_url = ""
+        self._metrics.add_gauges(self._gauges)
+
+    def _route(self, route: Route, facts: RouteFacts, index: int) -> _RouteRuntime:
+        policy = _policy(route, facts, index)
+        fleet = FleetState(facts)
+        estimates = self.config.estimates
+        builder = SnapshotBuilder(
+            facts.arms, half_life_s=estimates.half_life_s, tail_limit=estimates.tail_limit
+        )
+        reader = Reader(
+            self._store,
+            self._writer,
+            self._clock,
+            prefix=self.config.store.prefix,
+            model=route.model,
+            window_s=estimates.window_s,
+        )
+        snapshot = builder.build(reader.past(), self._clock.wall())
+        plan = self._plan(policy, facts, snapshot)
+        parts = RouteParts(
+            facts=facts,
+            chooser=Chooser(facts, fleet, plan, uniform=self._rng.random),
+            relay=Relay(facts, fleet, self._upstream, self._clock),
+            recorder=Recorder(self._writer, self._metrics, self._decision_log, self._clock),
+        )
+        prober = Prober(facts, fleet, self._clock)
+        return _RouteRuntime(facts, fleet, policy, reader, builder, prober, parts, snapshot)
+
+    def _plan(self, policy: Policy, facts: RouteFacts, snapshot: Snapshot) -> Plan:
+        views = {
+            class_id: snapshot.classes[class_id].view
+            if class_id in snapshot.classes
+            else ArmView.empty(class_id, facts.arms)
+            for class_id in dict.fromkeys((*_CLASS_IDS, *snapshot.classes))
+        }
+        return make_plan(policy, views, facts.arms, version=snapshot.version, rng=self._rng)
+
+    # --- Background work ----------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Adds what was learned to the store, and decisions to their file."""
+        try:
+            await self._writer.flush()
+        except StoreError as error:
+            self._store_failed(error)
+        await self._decision_log.flush()
+
+    async def refresh(self) -> None:
+        """Reads the store, and gives every route a new snapshot and a new plan."""
+        for route in self._routes.values():
+            try:
+                past = await route.reader.refresh()
+            except StoreError as error:
+                self._store_failed(error)
+                past = route.reader.past()
+            else:
+                self._store_answered()
+            route.snapshot = route.builder.build(past, self._clock.wall())
+            route.parts.chooser.plan = self._plan(route.policy, route.facts, route.snapshot)
+
+    def _store_failed(self, error: StoreError) -> None:
+        if self._watch.error is None:
+            _log.warning("store lost; serving and learning go on", extra={"error": str(error)})
+        self._watch.error = str(error)
+
+    def _store_answered(self) -> None:
+        if self._watch.error is not None:
+            _log.info("store answers")
+        self._watch.error = None
+        self._watch.last_read = self._clock.monotonic()
+
+    # --- Start and stop -----------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Application]:
+        """Serves for as long as the block runs, then drains.
+
+        Raises:
+            ConfigError: A port is taken, or the embedded store cannot be used.
+        """
+        try:
+            await self._start_store()
+            await self.refresh()
+            for route in self._routes.values():
+                await route.prober.round()
+            runners = await self._listen()
+        except BaseException:
+            await self._release()
+            raise
+        store = self.config.store
+        self._lifecycle.every(store.flush_interval_s, "flush", self.flush)
+        self._lifecycle.every(store.refresh_interval_s, "refresh", self.refresh)
+        for model, route in self._routes.items():
+            self._lifecycle.every(PROBE_INTERVAL_S, f"probe {model}", route.prober.round)
+        try:
+            yield self
+        finally:
+            self._draining = True
+            for runner in runners:
+                await runner.cleanup()
+            await self._lifecycle.stop()
+            await self._release()
+
+    async def _start_store(self) -> None:
+        if isinstance(self._store, EmbeddedStore):
+            try:
+                await self._store.start()
+            except StoreError as error:
+                self._store_failed(error)
+
+    async def _release(self) -> None:
+        try:
+            async with asyncio.timeout(_STOP_FLUSH_S):
+                await self.flush()
+        except TimeoutError:
+            _log.warning("the last sums were not stored in time")
+        await self._upstream.close()
+        await self._store.close()
+
+    async def _listen(self) -> list[web.AppRunner]:
+        listen, admin = self.config.listen, self.config.admin
+        data = web.AppRunner(
+            data_app(
+                self._pipeline(),
+                self,
+                self._clock,
+                max_body_bytes=listen.max_body_bytes,
+                refused=self._metrics.refuse,
+            ),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=listen.drain_s,
+        )
+        control = web.AppRunner(
+            admin_app(self.state, self._metrics.exposition), access_log=None, shutdown_timeout=1.0
+        )
+        runners = [data, control]
+        try:
+            self.data_url = await _bind(data, listen.host, listen.port, "listen.port")
+            self.admin_url = await _bind(control, admin.host, admin.port, "admin.port")
+        except BaseException:
+            for runner in runners:
+                await runner.cleanup()
+            raise
+        return runners
+
+    def _pipeline(self) -> Pipeline:
+        return Pipeline(
+            {model: route.parts for model, route in self._routes.items()},
+            RuleClassifier(),
+            self._clock,
+            response_headers=self.config.listen.response_headers,
+        )
+
+    # --- What others ask ----------------------------------------------------------------------
+
+    def models(self) -> tuple[str, ...]:
+        """Names clients may ask for."""
+        return tuple(self._routes)
+
+    def not_ready(self) -> str | None:
+        """Why traffic should go elsewhere; None when it may come."""
+        if self._draining:
+            return "draining"
+        for model, route in self._routes.items():
+            if not any(route.fleet.available(arm_id) for arm_id in route.facts.pools):
+                return f"no server of model {model!r} answers"
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Everything an operator asks about."""
+        return {
+            "version": __version__,
+            "time": self._clock.wall(),
+            "uptime_s": self._clock.monotonic() - self._started,
+            "data_url": self.data_url,
+            "ready": self.not_ready() is None,
+            "not_ready": self.not_ready(),
+            "window_s": self.config.estimates.window_s,
+            "store": store_json(self._store_state()),
+            "routes": [
+                route_json(
+                    RouteState(
+                        route.facts, route.fleet.view(), route.snapshot, route.parts.chooser.plan
+                    )
+                )
+                for route in self._routes.values()
+            ],
+        }
+
+    def _store_state(self) -> StoreState:
+        last = self._watch.last_read
+        return StoreState(
+            url=self.config.store.url.split("@")[-1],  # never a password
+            up=self._watch.error is None,
+            error=self._watch.error,
+            snapshot_age_s=None if last is None else self._clock.monotonic() - last,
+            dropped_increments=self._writer.dropped,
+            refused_increments=self._writer.refused,
+        )
+
+    def _gauges(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        store = self._store_state()
+        yield "specroute_store_up", {}, float(store.up)
+        if store.snapshot_age_s is not None:
+            yield "specroute_snapshot_age_seconds", {}, store.snapshot_age_s
+        yield "specroute_store_dropped_increments", {}, float(store.dropped_increments)
+        yield "specroute_decision_log_dropped_lines", {}, float(self._decision_log.dropped)
+        for model, route in self._routes.items():
+            yield from _route_gauges(model, route)
+
+
+def _route_gauges(model: str, route: _RouteRuntime) -> Iterator[tuple[str, dict[str, str], float]]:
+    for arm_id, replicas in route.fleet.view().items():
+        for item in replicas:
+            labels = {"model": model, "pool": arm_id, "replica": item.replica.replica_id}
+            yield "specroute_in_flight_requests", labels, float(item.in_flight)
+            yield "specroute_replica_up", labels, float(item.up)
+    plan = route.parts.chooser.plan
+    for class_id, known in route.snapshot.classes.items():
+        for arm, p in zip(plan.arms, plan.proposal(class_id).probabilities, strict=True):
+            labels = {"model": model, "pool": arm.arm_id, "class": class_id}
+            cell = known.cells[arm.arm_id]
+            yield "specroute_probability", labels, float(p)
+            if cell.acceptance_length is not None:
+                yield "specroute_tokens_per_step", labels, cell.acceptance_length
+            if cell.acceptance_rate is not None:
+                yield "specroute_acceptance_rate", labels, cell.acceptance_rate
+            if cell.gain is not None:
+                yield "specroute_gain_ratio", labels, cell.gain.value
+
+
+def _policy(route: Route, facts: RouteFacts, index: int) -> Policy:
+    try:
+        return build_policy(route.policy.name, route.policy.parameters, facts.arms, _CLASS_IDS)
+    except ValueError as error:
+        raise ConfigError(f"routes[{index}].policy: {error}") from error
+
+
+async def _bind(runner: web.AppRunner, host: str, port: int, key: str) -> str:
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except OSError as error:
+        raise ConfigError(
+            f"{key}: cannot listen on {host}:{port}: {error.strerror or error}; "
+            "stop what uses the port, or set another (0 picks a free one)"
+        ) from error
+    bound = runner.addresses[0]
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{bound[1]}"
+
+
+async def serve(config: Config, started: Any = None) -> None:
+    """Serves until SIGTERM or SIGINT, then drains.
+
+    Args:
+        config: The checked configuration.
+        started: Called with the application once it listens.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Application(config).running() as application:
+        if started is not None:
+            started(application)
+        await stop.wait()

@@ -1,0 +1,152 @@
+"""Finds the words that say what is asked for, in many languages; gives them no weight."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from importlib import resources
+from typing import Final
+
+import yaml
+
+from router.classify.text import normalise
+
+_UNSPACED: Final = frozenset({"zh", "ja", "ko", "th"})
+"""Languages whose words are not set apart by blanks, or take endings without one."""
+
+
+_LETTER: Final = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+"""A letter or digit of a script that sets words apart: "Python" is a word in Chinese text too."""
+
+
+class Cue(StrEnum):
+    """A kind of word, as in `lexicon.yaml`."""
+
+    TRANSLATE = "translate"
+    LANGUAGE = "language"
+    SUMMARIZE = "summarize"
+    POLISH = "polish"
+    REWRITE = "rewrite"
+    FIX = "fix"
+    CHANGE = "change"
+    MAKE = "make"
+    CODE = "code"
+    PROGLANG = "proglang"
+    CREATIVE = "creative"
+    CALCULATE = "calculate"
+    MATHS = "maths"
+    FORMAT = "format"
+    SQL = "sql"
+    EXTRACT = "extract"
+    QUESTION = "question"
+    EXPLAIN = "explain"
+    PASSAGE = "passage"
+    GROUNDING = "grounding"
+    PERSONA = "persona"
+    SMALLTALK = "smalltalk"
+    ENGINEER = "engineer"
+
+
+Hit = tuple[tuple[int, ...], int]
+"""The cues that a word gives, as positions in `Cue`, and where the word begins."""
+
+
+class _Node(dict[str, "_Node"]):
+    """A letter of a trie of terms; `ends` holds what may follow a term that ends here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: str | None = None
+
+
+def _pattern(node: _Node) -> str:
+    """Write a trie as a regular expression that tries the longest term first.
+
+    Nested alternatives differ in their first letter, so a position costs a few comparisons
+    however many terms there are.
+    """
+    branches = [re.escape(letter) + _pattern(child) for letter, child in node.items()]
+    if node.ends is not None:
+        branches.append(node.ends)
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _trie(terms: Mapping[str, str]) -> str:
+    """Write terms, each with what must follow it, as one expression."""
+    root = _Node()
+    for term, ending in terms.items():
+        node = root
+        for letter in term:
+            node = node.setdefault(letter, _Node())
+        node.ends = ending
+    return _by_script(root, (11, 7))
+
+
+def _by_script(root: _Node, shifts: tuple[int, ...]) -> str:
+    """Write a trie grouped by blocks of code points, the large ones first.
+
+    A look at a group's set of first letters spares the comparison with each of its terms: with
+    those of other alphabets, and with all but a few of the hundreds of ideographs.
+    """
+    if not shifts or len(root) == 1:
+        return _pattern(root)
+    groups: dict[int, _Node] = {}
+    for letter, node in root.items():
+        groups.setdefault(ord(letter) >> shifts[0], _Node())[letter] = node
+    if len(groups) == 1:
+        return _by_script(root, shifts[1:])
+    branches = (
+        f"(?=[{''.join(map(re.escape, group))}]){_by_script(group, shifts[1:])}"
+        for group in groups.values()
+    )
+    return f"(?:{'|'.join(branches)})"
+
+
+def _word(terms: Mapping[str, str]) -> str:
+    return f"(?<!{_LETTER}){_trie(terms)}"
+
+
+class Lexicon:
+    """Terms by cue, compiled into one expression.
+
+    Args:
+        words: Cue → language → terms separated by commas.
+    """
+
+    def __init__(self, words: Mapping[str, Mapping[str, str]]) -> None:
+        self._cues: dict[str, tuple[int, ...]] = {}
+        spaced: dict[str, str] = {}
+        unspaced: dict[str, str] = {}
+        position = {cue.value: index for index, cue in enumerate(Cue)}
+        for name, languages in words.items():
+            for language, line in languages.items():
+                for raw in line.split(","):
+                    term = normalise(raw).strip()
+                    stem = term.removesuffix("*")
+                    if not stem:
+                        continue
+                    ending = "" if stem != term or not stem[-1].isalnum() else f"(?!{_LETTER})"
+                    target = unspaced if language in _UNSPACED else spaced
+                    target[stem] = min(ending, target.get(stem, ending), key=len)
+                    known = self._cues.get(stem, ())
+                    if position[name] not in known:
+                        self._cues[stem] = (*known, position[name])
+        first = "".join(sorted({re.escape(term[0]) for term in unspaced}))
+        self._latin = re.compile(_word({t: e for t, e in spaced.items() if t.isascii()}))
+        self._any = re.compile(f"{_word(spaced)}|(?=[{first}]){_trie(dict.fromkeys(unspaced, ''))}")
+
+    def scan(self, text: str) -> Iterator[Hit]:
+        """Yield the terms of normalised `text` from left to right, the longest at each place."""
+        pattern = self._latin if text.isascii() else self._any
+        cues = self._cues
+        for match in pattern.finditer(text):
+            yield cues[match.group()], match.start()
+
+
+@lru_cache(maxsize=1)
+def built_in() -> Lexicon:
+    """Load the lexicon that comes with the package."""
+    source = resources.files("router.classify").joinpath("lexicon.yaml")
+    return Lexicon(yaml.safe_load(source.read_text(encoding="utf-8")))

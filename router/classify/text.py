@@ -1,0 +1,53 @@
+"""Brings text of many scripts into one form to match in; knows no words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_SPACES: Final = re.compile(r"[^\S\n]{2,}|[^\S\n ]")
+_ACCENT: Final = re.compile("[\u0300-\u036f]")
+
+
+def _folding() -> dict[int, str | None]:
+    """Map what writers of one word differ in: accents, letter variants, digits, joiners."""
+    table: dict[int, str | None] = {}
+    # Latin letters lose their accents: they are often left out when typing.
+    for code in (*range(0xC0, 0x250), *range(0x1E00, 0x1F00)):
+        plain = _ACCENT.sub("", unicodedata.normalize("NFD", chr(code)))
+        if plain != chr(code):
+            table[code] = plain
+    # Arabic and Persian keyboards produce different letters for the same sound.
+    for variants, letter in (
+        ("\u064a\u0649\u06d2\u0626", "\u06cc"),
+        ("\u0643", "\u06a9"),
+        ("\u0629\u06c0", "\u0647"),
+        ("\u0623\u0625\u0622\u0671", "\u0627"),
+        ("\u0624", "\u0648"),
+        ("\u0451", "\u0435"),
+        ("\u0131", "i"),
+    ):
+        table.update({ord(variant): letter for variant in variants})
+    for zero in (0x660, 0x6F0, 0x966):
+        table.update({zero + digit: str(digit) for digit in range(10)})
+    # Vowel signs, lengthening and joiners are optional in writing. So is a combining accent.
+    optional = (*range(0x64B, 0x656), 0x670, 0x640, 0x200B, 0x200C, 0x200D, 0xFEFF)
+    table.update(dict.fromkeys((*optional, *range(0x300, 0x370))))
+    table.update({ord(quote): "'" for quote in "\u2018\u2019\u02bc"})
+    return table
+
+
+_FOLDING: Final = _folding()
+
+
+def normalise(text: str) -> str:
+    """Fold case, width, accents and letter variants; line breaks stay, other space is one blank."""
+    if text.isascii():
+        text = text.lower()
+    else:
+        text = unicodedata.normalize("NFKC", text.casefold()).translate(_FOLDING)
+    # Most text has nothing to squeeze, and looking for it is cheaper than replacing.
+    if "  " in text or "\t" in text or not text.isascii() or "\r" in text:
+        text = _SPACES.sub(" ", text)
+    return text

@@ -1,0 +1,121 @@
+"""The command line: what there is, and how errors are shown. Work is done elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from router import __version__
+from router.app import Application, serve
+from router.cli.status import fetch_state, render_state, watch
+from router.config.load import load_config
+from router.config.models import Config
+from router.errors import ConfigError
+from router.observe.log import configure_logging
+
+app = typer.Typer(
+    name="specroute",
+    help=(
+        "Adaptive routing proxy for LLM serving: sends each request to the pool whose speculative "
+        "decoding is measurably faster for it.\n\n"
+        "First steps: `specroute demo` shows it on real engines; `specroute check FILE` tells what "
+        "is wrong with a configuration; `specroute serve -c FILE` runs it."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_PIPE_WIDTH = 110
+"""Width of tables where standard output is no terminal that has one."""
+
+_out = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+_err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+CONFIG_EXIT = 2
+"""Exit code for a configuration that cannot be used."""
+
+AdminUrl = Annotated[
+    str,
+    typer.Option("--url", help="Admin port of a running proxy.", envvar="SPECROUTE_ADMIN_URL"),
+]
+
+
+@app.command("serve")
+def serve_command(
+    config: Annotated[
+        Path, typer.Option("-c", "--config", help="Configuration file.", envvar="SPECROUTE_CONFIG")
+    ],
+    log_level: Annotated[
+        str, typer.Option(help="debug, info, warning or error; lines are JSON on standard error.")
+    ] = "info",
+) -> None:
+    """Run the proxy until SIGTERM or Ctrl-C; running answers are finished first."""
+    configure_logging(log_level)
+    loaded = load_config(config)
+    _run(loaded)
+
+
+def _run(config: Config) -> None:
+    import uvloop  # noqa: PLC0415 - only needed here, and not there on every platform
+
+    uvloop.run(serve(config, started=_announce))
+
+
+def _announce(application: Application) -> None:
+    _out.print(f"clients  {application.data_url}/v1   models: {', '.join(application.models())}")
+    _out.print(f"status   {application.admin_url}/   or: specroute status --watch")
+    sys.stdout.flush()
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="Configuration file.")],
+) -> None:
+    """Tell what is wrong with a configuration file; nothing is started."""
+    config = load_config(file)
+    Application(config)
+    for route in config.routes:
+        _out.print(f"{route.model}: policy {route.policy.name}, baseline {route.baseline}")
+        for pool in route.pools:
+            servers = ", ".join(replica.url for replica in pool.replicas)
+            _out.print(f"  {pool.name}: {pool.method} on {pool.engine}, {servers}")
+        methods = {pool.name: pool.method for pool in route.pools}
+        if methods[route.baseline] != "none":
+            _out.print(
+                f"  note: the baseline speculates ({methods[route.baseline]}), so gains are those "
+                "over it, not over plain decoding"
+            )
+    _out.print(f"{file}: ok")
+
+
+@app.command()
+def status(
+    url: AdminUrl = "http://127.0.0.1:8081",
+    *,
+    watch_: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+) -> None:
+    """Show classes and pools of a running proxy: acceptance, latency, share, verdict."""
+    if watch_:
+        watch(url, _out)
+        return
+    _out.print(render_state(fetch_state(url)))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    _out.print(__version__)
+
+
+def main() -> None:
+    """Entry point: errors become one clear message and an exit code."""
+    try:
+        app()
+    except ConfigError as error:
+        _err.print(f"error: {error}", markup=False)
+        sys.exit(CONFIG_EXIT)

@@ -1,0 +1,152 @@
+"""`specroute status`: the state of a running proxy as tables in the terminal."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import orjson
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from router.errors import ConfigError
+
+_TIMEOUT_S = 5.0
+_REFRESH_S = 1.0
+_UNKNOWN = "–"
+_NAME_WIDTH = 5
+_SHOWN_AT_LEAST = -0.995
+_VERDICT_STYLE = {
+    "gain": "bold green",
+    "loss": "bold red",
+    "no difference": "cyan",
+    "not enough data": "dim",
+}
+
+
+def fetch_state(url: str) -> dict[str, Any]:
+    """Reads `/api/state` of a running proxy.
+
+    Raises:
+        ConfigError: It cannot be reached there.
+    """
+    address = url.rstrip("/") + "/api/state"
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
+    try:
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:  # noqa: S310
+            state = orjson.loads(response.read())
+    except (OSError, urllib.error.URLError, orjson.JSONDecodeError) as error:
+        reason = getattr(error, "reason", error)
+        raise ConfigError(
+            f"no proxy answers at {address} ({reason}); is `specroute serve` running, and is --url "
+            "its admin port?"
+        ) from error
+    if not isinstance(state, dict) or "routes" not in state:
+        raise ConfigError(f"{address} is not the admin port of specroute")
+    return state
+
+
+def watch(url: str, console: Console) -> None:
+    """Shows the state again and again until Ctrl-C."""
+    pause = threading.Event()
+    try:
+        with Live(render_state(fetch_state(url)), console=console, auto_refresh=False) as live:
+            while not pause.wait(_REFRESH_S):
+                live.update(render_state(fetch_state(url)), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def render_state(state: dict[str, Any]) -> RenderableType:
+    """Tables of everything that is known."""
+    return Group(_head(state), *(_route(route) for route in state["routes"]))
+
+
+def _head(state: dict[str, Any]) -> Text:
+    store = state["store"]
+    text = Text(f"specroute {state['version']}  {state['data_url']}  ")
+    text.append("ready" if state["ready"] else f"not ready: {state['not_ready']}")
+    text.append(f"  store {store['url']} ")
+    text.append("up" if store["up"] else f"away ({store['error']})", "" if store["up"] else "red")
+    return text
+
+
+def _route(route: dict[str, Any]) -> RenderableType:
+    down = [
+        replica["id"]
+        for pool in route["pools"]
+        for replica in pool["replicas"]
+        if not replica["up"]
+    ]
+    title = f"{route['model']}  policy {route['policy']}  baseline {route['baseline']}"
+    if down:
+        title += f"  down: {', '.join(down)}"
+    return class_table(route, title)
+
+
+def class_table(route: dict[str, Any], title: str) -> Table:
+    """One row for each class and pool of a route."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for name in ("class", "pool"):
+        table.add_column(name, no_wrap=True, min_width=_NAME_WIDTH)
+    for name in ("n", "share", "τ", "α", "TPOT", "p95", "TTFT", "gain, 95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for entry in route["classes"]:
+        for index, cell in enumerate(entry["cells"]):
+            table.add_row(
+                entry["class"] if index == 0 else "",
+                *_cell(cell, baseline=cell["pool"] == route["baseline"]),
+                end_section=index == len(entry["cells"]) - 1,
+            )
+    table.caption = (
+        "n answers · share of the class's traffic in the last minutes · τ tokens per step · "
+        "α acceptance · TPOT, TTFT medians and p95 of TPOT in ms · gain: time saved against the "
+        "concurrent baseline"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _cell(cell: dict[str, Any], *, baseline: bool) -> list[RenderableType]:
+    verdict = "baseline" if baseline else cell["verdict"] or _UNKNOWN
+    answers = str(cell["ok"]) + (f" +{cell['failed']} failed" if cell["failed"] else "")
+    return [
+        cell["pool"],
+        answers,
+        _figure(cell["share"], "{:.0%}"),
+        _figure(cell["tokens_per_step"], "{:.2f}"),
+        _figure(cell["acceptance_rate"], "{:.2f}"),
+        _milliseconds(cell["tpot_s"]["p50"]),
+        _milliseconds(cell["tpot_s"]["p95"]),
+        _milliseconds(cell["ttft_s"]["p50"], "{:.0f}"),
+        _gain(cell["gain"]),
+        Text(verdict, _VERDICT_STYLE.get(verdict, "")),
+    ]
+
+
+def _figure(value: float | None, form: str) -> str:
+    return _UNKNOWN if value is None else form.format(value)
+
+
+def _milliseconds(seconds: float | None, form: str = "{:.1f}") -> str:
+    return _UNKNOWN if seconds is None else form.format(seconds * 1000)
+
+
+def _gain(gain: dict[str, float] | None) -> str:
+    if gain is None:
+        return _UNKNOWN
+    bounds = f"{_percent(gain['low'])} … {_percent(gain['high'])}"
+    return f"{_percent(gain['value'])}  {bounds:>13}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio:+.0%}" if ratio > _SHOWN_AT_LEAST else "<-99%"

@@ -1,0 +1,1 @@
+"""Configuration: one YAML file, strict models, errors that name the key."""

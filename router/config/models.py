@@ -1,0 +1,235 @@
+"""Every option, declared once: type, default, limits and description.
+
+The annotated file `config/specroute.yaml`, its JSON Schema and `docs/configuration.md` are
+generated from these models (`router.config.reference`); a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+EngineName = Literal["llamacpp", "vllm", "generic"]
+
+KNOWN_METHODS = (
+    "none",
+    "ngram",
+    "suffix",
+    "draft_model",
+    "medusa",
+    "eagle",
+    "eagle2",
+    "eagle3",
+    "mtp",
+    "dflash",
+    "dspark",
+)
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class Model(BaseModel):
+    """Base of all: immutable, and a key nobody knows is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class Listen(Model):
+    """Where clients connect."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
+    port: int = Field(8080, ge=0, le=65535, description="Port; 0 picks a free one.")
+    max_body_bytes: int = Field(
+        32 * 1024 * 1024,
+        ge=1024,
+        description="Largest request body accepted, in bytes; beyond it clients get 413.",
+    )
+    drain_s: float = Field(
+        30.0,
+        ge=0,
+        description="After SIGTERM, how long running answers may take to finish, in seconds.",
+    )
+    response_headers: bool = Field(
+        default=True,
+        description="Whether replies carry x-specroute-request-id, -pool, -method and -class.",
+    )
+
+
+class Admin(Model):
+    """Where operators connect: status page, /api/state, /metrics."""
+
+    host: Literal["127.0.0.1", "::1", "localhost"] = Field(
+        "127.0.0.1", description="Loopback only: the admin port has no authentication yet."
+    )
+    port: int = Field(8081, ge=0, le=65535, description="Port; 0 picks a free one.")
+
+
+class Store(Model):
+    """Where counters live between processes and restarts."""
+
+    url: str = Field(
+        "embedded:",
+        description=(
+            "`embedded:` starts a private Valkey server; `redis://host:6379/0`, `rediss://…` and "
+            "`unix:///path.sock` use yours; `memory:` keeps everything in this process."
+        ),
+    )
+    directory: str = Field(
+        ".specroute/store",
+        description="Data folder of the embedded server; created when missing.",
+    )
+    prefix: Name = Field("specroute", description="First part of every key.")
+    timeout_s: float = Field(
+        1.0, gt=0, le=30, description="Limit of each call to the store, in seconds."
+    )
+    flush_interval_s: float = Field(
+        0.25, gt=0, le=10, description="How often finished requests are added, in seconds."
+    )
+    refresh_interval_s: float = Field(
+        1.0, gt=0, le=60, description="How often estimates are read back, in seconds."
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, value: str) -> str:
+        known = ("embedded:", "memory:", "redis://", "rediss://", "unix://")
+        if not value.startswith(known):
+            raise ValueError(f"must begin with one of {', '.join(known)}")
+        return value
+
+
+class Estimates(Model):
+    """How the past is weighed."""
+
+    window_s: int = Field(
+        3600, ge=60, le=86_400, description="How far back estimates look, in seconds."
+    )
+    half_life_s: float = Field(
+        900.0,
+        gt=0,
+        description="Age at which an observation counts half for the policy, in seconds.",
+    )
+    tail_limit: float = Field(
+        1.10,
+        ge=1,
+        description="Largest p95 ratio to the baseline that still counts as no harm to the tail.",
+    )
+
+
+class DecisionLog(Model):
+    """One JSON line per decision, without any text of prompts or answers."""
+
+    path: str | None = Field(
+        None, description="File to append to; null for none. It is created with mode 0600."
+    )
+
+
+class Replica(Model):
+    """One server of a pool."""
+
+    url: str = Field(description="Base URL without /v1, such as http://10.0.0.5:8000.")
+
+    @field_validator("url")
+    @classmethod
+    def _plain_base(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        if value.rstrip("/").endswith("/v1"):
+            raise ValueError("must not end in /v1: the path of the request is added to it")
+        return value.rstrip("/")
+
+
+class Timeouts(Model):
+    """Limits of one try at a replica, in seconds."""
+
+    connect_s: float = Field(5.0, gt=0, description="To connect.")
+    idle_s: float = Field(
+        600.0,
+        gt=0,
+        description="Between two reads from the engine, the first one included.",
+    )
+
+
+class Pool(Model):
+    """Servers that decode in the same way: one arm of the policy."""
+
+    name: Name = Field(description="Name of the pool: shown everywhere, kept in the store.")
+    method: Name = Field(
+        description=(
+            "Speculative method: none, ngram, suffix, draft_model, medusa, eagle, eagle2, eagle3, "
+            "mtp, dflash, dspark, or a name of your own."
+        )
+    )
+    engine: EngineName = Field(
+        "generic",
+        description="Engine behind it; decides what can be asked and read about acceptance.",
+    )
+    num_speculative_tokens: int | None = Field(
+        None, ge=1, le=256, description="Configured draft length k, where there is one."
+    )
+    lossless: bool = Field(
+        default=True,
+        description="False when the pool's settings may change the text (typical acceptance …).",
+    )
+    api_key: SecretStr | None = Field(
+        None,
+        description=(
+            "Sent as `Authorization: Bearer …` instead of the client's own; write ${NAME} to take "
+            "it from the environment."
+        ),
+    )
+    replicas: tuple[Replica, ...] = Field(min_length=1, description="Servers of the pool.")
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+
+
+class Policy(Model):
+    """How traffic is shared out."""
+
+    name: str = Field("thompson", description="fixed, rules or thompson.")
+    parameters: dict[str, object] = Field(
+        default_factory=dict, description="Parameters of that policy; see docs/policies.md."
+    )
+
+
+class Route(Model):
+    """One model name, served by several pools."""
+
+    model: str = Field(min_length=1, max_length=256, description="Name clients ask for.")
+    baseline: Name = Field(description="Pool that decodes plainly: the concurrent control.")
+    allow_lossy: bool = Field(
+        default=False, description="Whether pools with `lossless: false` may be used."
+    )
+    policy: Policy = Field(default_factory=Policy)
+    pools: tuple[Pool, ...] = Field(min_length=1, description="Pools that serve the model.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [pool.name for pool in self.pools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"pool name used twice: {', '.join(twice)}")
+        if self.baseline not in names:
+            raise ValueError(
+                f"baseline {self.baseline!r} is not one of the pools ({', '.join(names)})"
+            )
+        return self
+
+
+class Config(Model):
+    """The whole file."""
+
+    listen: Listen = Field(default_factory=Listen)
+    admin: Admin = Field(default_factory=Admin)
+    store: Store = Field(default_factory=Store)
+    estimates: Estimates = Field(default_factory=Estimates)
+    decision_log: DecisionLog = Field(default_factory=DecisionLog)
+    routes: tuple[Route, ...] = Field(min_length=1, description="Models and their pools.")
+
+    @model_validator(mode="after")
+    def _one_route_a_model(self) -> Self:
+        models = [route.model for route in self.routes]
+        twice = sorted({model for model in models if models.count(model) > 1})
+        if twice:
+            raise ValueError(f"model served by two routes: {', '.join(twice)}")
+        return self

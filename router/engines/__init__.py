@@ -1,0 +1,1 @@
+"""What each engine can be asked for, and how its answers are read."""

@@ -1,0 +1,95 @@
+"""The seam to engines: pure functions from requests and answers to values.
+
+An adapter maps names; it does no I/O and keeps nothing between requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from policies.types import SpecUsage
+from router.types import ParsedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is sent to the engine, and what has to be taken out of its reply again."""
+
+    body: bytes
+    strip_usage: bool = False
+    """The usage event of the stream was asked for by us, not by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an engine's answer told; None where it told nothing."""
+
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+    spec: SpecUsage | None = None
+    unread: tuple[str, ...] = ()
+    """Names of fields that were there and not understood."""
+
+
+class EngineAdapter(Protocol):
+    """One engine's dialect."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+
+    @property
+    def health_path(self) -> str:
+        """Path that answers 200 when the engine can serve."""
+
+    @property
+    def markers(self) -> tuple[bytes, ...]:
+        """Byte strings that an event with figures contains; a cheap test before parsing."""
+
+    def prepare(self, request: ParsedRequest) -> Ask:
+        """Asks the engine for what it reports, on top of what the client asked."""
+
+    def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
+        """Reads the figures of an answer.
+
+        Args:
+            request: What was asked.
+            answer: The body of a whole answer, or the members of a stream's marked events, later
+                ones over earlier ones.
+        """
+
+    def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
+        """Why this request must not go to such a pool of this engine; None when it may."""
+
+
+def count(value: object) -> int | None:
+    """A count as engines print it: a non-negative integer, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None
+    return value
+
+
+def member(value: object, key: str) -> Any:
+    """`value[key]` where value is an object that has it, else None."""
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def choices_asked(request: ParsedRequest) -> int:
+    """How many choices the client asked for; engines count several of them differently."""
+    asked = count(request.fields.get("n"))
+    best_of = count(request.fields.get("best_of"))
+    prompt = request.fields.get("prompt")
+    many = isinstance(prompt, list) and any(isinstance(item, (str, list)) for item in prompt)
+    prompts = len(prompt) if many and isinstance(prompt, list) else 1
+    return max(asked or 1, best_of or 1, prompts)
+
+
+def wants_logprobs(request: ParsedRequest) -> bool:
+    """Whether the client asked for log probabilities, in any of the dialects' spellings."""
+    fields = request.fields
+    return any(
+        fields.get(key) not in (None, False)
+        for key in ("logprobs", "top_logprobs", "n_probs", "prompt_logprobs")
+    )

@@ -1,0 +1,62 @@
+"""llama.cpp's server: `timings` come unasked, steps are never told, one event is one token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from policies.types import SpecUsage
+from router.engines.base import Ask, Reading, choices_asked, count, member, wants_logprobs
+from router.types import ParsedRequest
+
+
+class LlamaCpp:
+    """Adapter for `llama-server` (read in b10434 and b11434)."""
+
+    name = "llamacpp"
+    health_path = "/health"
+    markers = (b'"timings":', b'"usage":{')
+
+    def prepare(self, request: ParsedRequest) -> Ask:
+        """Nothing has to be asked for."""
+        return Ask(request.body)
+
+    def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
+        """Tokens and acceptance from `timings`; for several choices it counts only one of them."""
+        usage = answer.get("usage")
+        timings = answer.get("timings")
+        prompt_tokens = count(member(usage, "prompt_tokens"))
+        if choices_asked(request) > 1:
+            return Reading(prompt_tokens=prompt_tokens)
+        tokens = count(member(timings, "predicted_n"))
+        if tokens is None:
+            tokens = count(member(usage, "completion_tokens"))
+        if not isinstance(timings, Mapping) or tokens is None:
+            return Reading(tokens, prompt_tokens, unread=("timings",))
+        if prompt_tokens is None:
+            prompt_n, cache_n = count(timings.get("prompt_n")), count(timings.get("cache_n"))
+            prompt_tokens = None if prompt_n is None else prompt_n + (cache_n or 0)
+        return self._with_drafts(tokens, prompt_tokens, timings)
+
+    def _with_drafts(
+        self, tokens: int, prompt_tokens: int | None, timings: Mapping[str, Any]
+    ) -> Reading:
+        # Both are absent when nothing was drafted in this request: that is a measured zero.
+        drafted = count(timings.get("draft_n", 0))
+        accepted = count(timings.get("draft_n_accepted", 0))
+        if drafted is None or accepted is None or accepted > drafted:
+            return Reading(tokens, prompt_tokens, unread=("timings.draft_n",))
+        steps = tokens - accepted
+        if steps < 1 and tokens > 0:
+            # Accepted drafts are counted before a limit cuts the answer, so on a very short one
+            # they can outnumber its tokens. Such a record says nothing about steps.
+            return Reading(tokens, prompt_tokens, unread=("timings.draft_n_accepted",))
+        return Reading(
+            tokens, prompt_tokens, SpecUsage(steps=steps, drafted=drafted, accepted=accepted)
+        )
+
+    def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
+        """With a drafter it reports logprob 0.0 for every accepted token."""
+        if speculative and wants_logprobs(request):
+            return "logprobs_wrong_under_speculation"
+        return None

@@ -1,0 +1,89 @@
+"""vLLM: acceptance rides on the usage event, which has to be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from policies.types import SpecUsage
+from router.engines.base import Ask, Reading, choices_asked, count, member
+from router.engines.splice import set_member
+from router.types import ParsedRequest
+
+
+class Vllm:
+    """Adapter for vLLM's OpenAI server.
+
+    Read in 0.26 to 0.33. `metrics.speculative_decoding` needs the server's flag
+    `--per-request-spec-decode-metrics summary`; without it acceptance is unknown.
+    """
+
+    name = "vllm"
+    health_path = "/health"
+    markers = (b'"usage":{', b'"metrics":{')
+
+    def prepare(self, request: ParsedRequest) -> Ask:
+        """Asks a stream for its usage event unless the client did."""
+        if not request.stream:
+            return Ask(request.body)
+        options = request.fields.get("stream_options")
+        if options is not None and not isinstance(options, Mapping):
+            return Ask(request.body)  # for the engine to refuse
+        if member(options, "include_usage") is True:
+            return Ask(request.body)
+        merged = {**(options or {}), "include_usage": True}
+        body = set_member(
+            request.body,
+            "stream_options",
+            orjson.dumps(merged),
+            present="stream_options" in request.fields,
+        )
+        return Ask(body, strip_usage=True)
+
+    def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
+        """Tokens from `usage`, acceptance from `metrics.speculative_decoding`."""
+        usage = answer.get("usage")
+        prompt_tokens = count(member(usage, "prompt_tokens"))
+        if choices_asked(request) > 1:
+            return Reading(prompt_tokens=prompt_tokens)
+        tokens = count(member(usage, "completion_tokens"))
+        record = member(answer.get("metrics"), "speculative_decoding")
+        if tokens is None:
+            return Reading(None, prompt_tokens, unread=("usage.completion_tokens",))
+        if record is None:
+            return Reading(tokens, prompt_tokens)
+        spec = _spec_usage(tokens, record)
+        unread = () if spec else ("metrics.speculative_decoding",)
+        return Reading(tokens, prompt_tokens, spec, unread)
+
+    def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
+        """It answers 400 to these two while speculation is on."""
+        if not speculative:
+            return None
+        min_p = request.fields.get("min_p")
+        if isinstance(min_p, (int, float)) and min_p > 0:
+            return "min_p_refused_under_speculation"
+        if request.fields.get("logit_bias"):
+            return "logit_bias_refused_under_speculation"
+        return None
+
+
+def _spec_usage(tokens: int, record: object) -> SpecUsage | None:
+    drafted = count(member(record, "num_draft_tokens"))
+    accepted = count(member(record, "num_accepted_draft_tokens"))
+    if drafted is None or accepted is None or accepted > drafted:
+        return None
+    histogram = member(record, "acceptance_histogram")
+    known = isinstance(histogram, list) and all(count(item) is not None for item in histogram)
+    # `num_spec_steps` leaves out the steps without a draft. Accepted tokens are counted before a
+    # stop string cuts the answer, so the difference can be nonsense on a very short one.
+    steps = tokens - accepted
+    return SpecUsage(
+        steps=steps if steps >= 1 else None,
+        drafted=drafted,
+        accepted=accepted,
+        accepted_per_step=tuple(histogram) if known and histogram else None,
+        num_speculative_tokens=count(member(record, "num_spec_tokens")) or None,
+    )

@@ -1,0 +1,117 @@
+"""Reads slots back and keeps the folded past of one route in memory.
+
+Each sealed slot is read once and folded into its block; the open ones are read every time. When
+the store is away the past stays as it was last seen, and this process's own unconfirmed sums
+still count, so learning goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from router.clock import Clock
+from router.errors import StoreError
+from router.estimates.layout import (
+    OPEN_SLOTS,
+    SLOT_S,
+    SLOTS_PER_BLOCK,
+    Cells,
+    merge_cells,
+    merge_fields,
+    slot_at,
+    slot_key,
+)
+from router.estimates.writer import Writer
+from router.stores.base import CounterStore
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """All sums inside the window, by block; the newest block is the one still growing."""
+
+    blocks: Mapping[int, Cells]
+    newest_block: int
+    complete: frozenset[int]
+    """Blocks that will not change any more."""
+
+
+class Reader:
+    """The way of sums back from the store, for one route."""
+
+    def __init__(
+        self,
+        store: CounterStore,
+        writer: Writer,
+        clock: Clock,
+        *,
+        prefix: str,
+        model: str,
+        window_s: int,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+        self._prefix = prefix
+        self._model = model
+        self._window_slots = max(OPEN_SLOTS, window_s // SLOT_S)
+        self._sealed: dict[int, Cells] = {}
+        self._open: dict[int, Cells] = {}
+        self._next: int | None = None
+        """First slot that has not been sealed here."""
+        self.unknown_fields = 0
+        """Stored fields whose name nobody understands."""
+
+    async def refresh(self) -> Past:
+        """Reads what may have changed.
+
+        Raises:
+            StoreError: The store did not answer; `past` still gives what is known.
+        """
+        current = slot_at(self._clock.wall())
+        oldest = current - self._window_slots
+        first = oldest if self._next is None else max(self._next, oldest)
+        slots = range(first, current + 1)
+        replies = await self._store.read(
+            [slot_key(self._prefix, self._model, slot) for slot in slots]
+        )
+        if len(replies) != len(slots):
+            raise StoreError("the store answered for another number of slots than asked")
+        self._open = {}
+        for slot, fields in zip(slots, replies, strict=True):
+            sealed = slot <= current - OPEN_SLOTS
+            blocks = self._sealed if sealed else self._open
+            cells = blocks.setdefault(slot // SLOTS_PER_BLOCK, {})
+            self.unknown_fields += merge_fields(cells, fields) if sealed else 0
+            if not sealed:
+                merge_fields(cells, fields)
+        self._next = max(first, current - OPEN_SLOTS + 1)
+        self._forget(oldest)
+        return self.past()
+
+    def past(self) -> Past:
+        """What is known now: sealed and open slots, and this process's unconfirmed sums."""
+        newest = slot_at(self._clock.wall()) // SLOTS_PER_BLOCK
+        blocks: dict[int, Cells] = dict(self._sealed)
+        for block, cells in self._open.items():
+            _overlay(blocks, block, cells)
+        unconfirmed = self._writer.unconfirmed(self._model)
+        if unconfirmed:
+            _overlay(blocks, newest, unconfirmed)
+        complete = frozenset(
+            block
+            for block in blocks
+            if self._next is not None and (block + 1) * SLOTS_PER_BLOCK <= self._next
+        )
+        return Past(blocks, newest, complete)
+
+    def _forget(self, oldest_slot: int) -> None:
+        for block in [b for b in self._sealed if b < oldest_slot // SLOTS_PER_BLOCK]:
+            del self._sealed[block]
+
+
+def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:
+    """Adds cells to a block without touching the cells it shares with the sealed past."""
+    merged: Cells = {key: dict(fields) for key, fields in blocks.get(block, {}).items()}
+    merge_cells(merged, cells)
+    blocks[block] = merged

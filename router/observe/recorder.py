@@ -1,0 +1,81 @@
+"""The one receiver of an Outcome: sums, metrics and the decision log. Never raises, never waits."""
+
+from __future__ import annotations
+
+import logging
+
+from policies.cost import typical_tokens
+from policies.estimators.cells import increments
+from policies.types import Status, Trial
+from router.clock import Clock
+from router.estimates.writer import Writer
+from router.observe.decision_log import DecisionLog, decision_record
+from router.observe.metrics import Metrics
+from router.types import Decision, Outcome, RequestContext
+
+_log = logging.getLogger("specroute.recorder")
+
+
+class Recorder:
+    """Records the outcomes of one route."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        metrics: Metrics,
+        decision_log: DecisionLog,
+        clock: Clock,
+    ) -> None:
+        self._writer = writer
+        self._metrics = metrics
+        self._decision_log = decision_log
+        self._clock = clock
+
+    def record(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
+        """Takes the outcome of a request."""
+        try:
+            trial = trial_of(ctx, decision, outcome)
+            self._writer.add(
+                ctx.request.model,
+                trial.arm_id,
+                trial.class_id,
+                increments(trial, typical_tokens(trial.class_id)),
+            )
+            self._metrics.observe(ctx, decision, outcome)
+            self._decision_log.append(
+                decision_record(ctx, decision, outcome, wall=self._clock.wall())
+            )
+        except Exception:  # noqa: BLE001
+            # One of the three places that may catch everything: a flaw in the books must not
+            # fail a request that has been served.
+            self._metrics.recorder_errors.inc()
+            _log.exception("outcome not recorded", extra={"request_id": ctx.request_id})
+
+
+def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial:
+    """What the estimates learn from an outcome.
+
+    After a fallback it is the chosen arm that failed; the answer of the arm that stepped in was
+    not drawn by the policy and is left out of learning.
+    """
+    fell_back = outcome.served_by not in (None, decision.arm_id)
+    if fell_back or outcome.status is not Status.OK:
+        return Trial(
+            class_id=ctx.classification.class_id,
+            arm_id=decision.arm_id,
+            status=Status.FAILED if fell_back else outcome.status,
+            streamed=ctx.request.stream,
+            propensity=decision.propensity,
+        )
+    return Trial(
+        class_id=ctx.classification.class_id,
+        arm_id=decision.arm_id,
+        status=outcome.status,
+        streamed=ctx.request.stream,
+        propensity=decision.propensity,
+        ttft_s=outcome.ttft_s,
+        tpot_s=outcome.tpot_s,
+        e2e_s=outcome.e2e_s,
+        tokens=outcome.tokens,
+        spec=outcome.spec,
+    )

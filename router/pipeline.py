@@ -1,0 +1,103 @@
+"""The walk of one request, from bytes to outcome; the only place that knows its order."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from router.classify.base import Classifier
+from router.clock import Clock
+from router.errors import Reason, RequestError
+from router.fleet.model import PoolFacts, RouteFacts
+from router.intake.parse import parse_request
+from router.observe.recorder import Recorder
+from router.relay.relay import Relay
+from router.relay.sink import ResponseSink
+from router.selection.chooser import Chooser
+from router.types import Endpoint, Headers, RequestContext
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequest:
+    """A request as it came in, body read."""
+
+    endpoint: Endpoint
+    path_qs: str
+    headers: Headers
+    body: bytes
+    arrival_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RouteParts:
+    """The objects that serve one route."""
+
+    facts: RouteFacts
+    chooser: Chooser
+    relay: Relay
+    recorder: Recorder
+
+
+class Pipeline:
+    """Parse → classify → choose → relay → record."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, RouteParts],
+        classifier: Classifier,
+        clock: Clock,
+        *,
+        response_headers: bool,
+    ) -> None:
+        self._routes = routes
+        self._classifier = classifier
+        self._clock = clock
+        self._response_headers = response_headers
+
+    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+        """Serves one request.
+
+        Raises:
+            RequestError: It is answered by an error of ours; the sink has not been started.
+        """
+        request = parse_request(raw.endpoint, raw.body)
+        route = self._route(request.model)
+        ctx = RequestContext(
+            request_id=secrets.token_hex(8),
+            request=request,
+            classification=self._classifier.classify(request),
+            arrival_s=raw.arrival_s,
+            path_qs=raw.path_qs,
+            headers=raw.headers,
+        )
+        decision = route.chooser.choose(request, ctx.classification)
+        await route.relay.run(
+            ctx,
+            decision,
+            sink,
+            extra=partial(self._own_headers, ctx),
+            finish=partial(route.recorder.record, ctx, decision),
+        )
+
+    def _route(self, model: str) -> RouteParts:
+        route = self._routes.get(model)
+        if route is None:
+            known = ", ".join(repr(name) for name in self._routes)
+            raise RequestError(
+                Reason.UNKNOWN_MODEL,
+                f"The model {model!r} is not served here. Served: {known}.",
+                param="model",
+            )
+        return route
+
+    def _own_headers(self, ctx: RequestContext, pool: PoolFacts) -> Headers:
+        if not self._response_headers:
+            return ()
+        return (
+            ("x-specroute-request-id", ctx.request_id),
+            ("x-specroute-pool", pool.arm.arm_id),
+            ("x-specroute-method", pool.arm.method),
+            ("x-specroute-class", ctx.classification.class_id),
+        )

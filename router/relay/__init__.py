@@ -1,0 +1,1 @@
+"""Carries bytes between client and engine, and measures on the side."""

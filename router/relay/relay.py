@@ -1,0 +1,275 @@
+"""Runs one decided request: tries servers, passes the answer through, measures it.
+
+Whatever happens, `finish` is called exactly once with the outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from policies.types import Status
+from router.clock import Clock
+from router.engines.base import Ask, Reading
+from router.errors import Reason, RequestError
+from router.fleet.model import PoolFacts, Replica, RouteFacts
+from router.fleet.state import FleetState
+from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
+from router.relay.headers import header, to_client, to_upstream
+from router.relay.sink import ClientGoneError, ResponseSink
+from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from router.types import (
+    Attempt,
+    AttemptEnd,
+    Decision,
+    Headers,
+    Outcome,
+    ReplicaId,
+    RequestContext,
+)
+
+FinishFn = Callable[[Outcome], None]
+
+_TRIES_PER_REPLICA = 2
+"""A pooled connection that the server had closed shows as a lost one: a fresh one settles it."""
+_REPLICAS_PER_ARM = 2
+_MIN_TOKENS_FOR_TPOT = 2
+_SERVER_ERROR = 500
+_CLIENT_ERROR = 400
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a request so far; becomes its Outcome."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    status: Status = Status.FAILED
+    http_status: int | None = None
+    served: PoolFacts | None = None
+    harvest: Harvest | None = None
+    sent_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A server has answered: who, with what, and what had been asked."""
+
+    pool: PoolFacts
+    response: UpstreamResponse
+    ask: Ask
+
+
+class Relay:
+    """The built-in relay of one route."""
+
+    def __init__(
+        self, route: RouteFacts, fleet: FleetState, upstream: Upstream, clock: Clock
+    ) -> None:
+        self._route = route
+        self._fleet = fleet
+        self._upstream = upstream
+        self._clock = clock
+
+    async def run(
+        self,
+        ctx: RequestContext,
+        decision: Decision,
+        sink: ResponseSink,
+        *,
+        extra: Callable[[PoolFacts], Headers],
+        finish: FinishFn,
+    ) -> None:
+        """Serves the request.
+
+        Args:
+            ctx: The request.
+            decision: The arm to use.
+            sink: Where the answer goes.
+            extra: Our own response headers, given the pool that answered.
+            finish: Gets the outcome, once, on cancellation too.
+
+        Raises:
+            RequestError: No server answered; nothing has been sent to the client yet.
+        """
+        progress = _Progress()
+        try:
+            async with AsyncExitStack() as stack:
+                answer = await self._open(stack, ctx, decision, progress)
+                progress.served = answer.pool
+                await self._pass_through(answer, sink, extra(answer.pool), progress)
+        except (asyncio.CancelledError, ClientGoneError) as error:
+            self._client_left(progress)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        except RequestError as error:
+            progress.http_status, progress.error = error.http_status, error.reason.value
+            raise
+        finally:
+            finish(self._outcome(ctx, progress))
+
+    def _client_left(self, progress: _Progress) -> None:
+        """A client that leaves with its answer complete, as many do at `[DONE]`, was served."""
+        harvest = progress.harvest
+        if harvest is not None and harvest.complete and progress.http_status is not None:
+            progress.status = _status_of(progress.http_status, broken=harvest.broken)
+        else:
+            progress.status = Status.ABORTED
+
+    async def _open(
+        self,
+        stack: AsyncExitStack,
+        ctx: RequestContext,
+        decision: Decision,
+        progress: _Progress,
+    ) -> _Answer:
+        """Tries servers until one answers; nothing reaches the client before that."""
+        last = UpstreamError(AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server")
+        for pool, replica in self._candidates(decision):
+            ask = pool.adapter.prepare(ctx.request)
+            for _ in range(_TRIES_PER_REPLICA):
+                progress.sent_s = self._clock.monotonic()
+                try:
+                    response = await self._try(stack, ctx, replica, ask)
+                except UpstreamError as error:
+                    last = error
+                    progress.attempts.append(
+                        Attempt(pool.arm.arm_id, replica.replica_id, error.end)
+                    )
+                    if error.end is not AttemptEnd.DISCONNECTED:
+                        break
+                else:
+                    progress.attempts.append(
+                        Attempt(pool.arm.arm_id, replica.replica_id, AttemptEnd.ANSWERED)
+                    )
+                    return _Answer(pool, response, ask)
+            if last.end is AttemptEnd.TIMEOUT:
+                break  # it may still be working on the answer; a second server would double that
+            self._fleet.mark(replica, up=False, now=self._clock.monotonic())
+        raise RequestError(
+            last.reason, f"No server could answer for model {self._route.model!r}: {last}."
+        ) from last
+
+    def _candidates(self, decision: Decision) -> Iterator[tuple[PoolFacts, Replica]]:
+        """Servers of the chosen arm, then of the baseline: plain decoding is one step away."""
+        tried: set[ReplicaId] = set()
+        for arm_id in dict.fromkeys((decision.arm_id, self._route.baseline)):
+            for _ in range(_REPLICAS_PER_ARM):
+                replica = self._fleet.pick(arm_id, frozenset(tried))
+                if replica is None:
+                    break
+                tried.add(replica.replica_id)
+                yield self._route.pools[arm_id], replica
+
+    async def _try(
+        self, stack: AsyncExitStack, ctx: RequestContext, replica: Replica, ask: Ask
+    ) -> UpstreamResponse:
+        request = UpstreamRequest(
+            method="POST",
+            path_qs=ctx.path_qs,
+            headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
+            body=ask.body,
+        )
+        async with AsyncExitStack() as attempt:
+            attempt.enter_context(self._fleet.lease(replica))
+            response = await attempt.enter_async_context(self._upstream.open(replica, request))
+            stack.push_async_exit(attempt.pop_all())
+        return response
+
+    async def _pass_through(
+        self, answer: _Answer, sink: ResponseSink, extra: Headers, progress: _Progress
+    ) -> None:
+        response, streamed = answer.response, _is_event_stream(answer.response)
+        harvest = _harvest_for(answer)
+        progress.harvest, progress.http_status = harvest, response.status
+        headers = to_client(
+            response.headers, length_changes=answer.ask.strip_usage and streamed, extra=extra
+        )
+        await sink.start(response.status, headers)
+        try:
+            async for chunk in response.chunks():
+                data = harvest.feed(chunk, self._clock.monotonic())
+                if data:
+                    await sink.write(data)
+        except UpstreamError as error:
+            progress.error = error.reason.value
+            if not streamed:
+                await sink.abort()
+                return
+            await sink.write(harvest.finish() + _broken_stream(error))
+        else:
+            rest = harvest.finish()
+            if rest:
+                await sink.write(rest)
+            progress.status = _status_of(response.status, broken=harvest.broken)
+            if harvest.broken and progress.status is Status.FAILED:
+                progress.error = Reason.UPSTREAM_PROTOCOL.value
+        await sink.close()
+
+    def _outcome(self, ctx: RequestContext, progress: _Progress) -> Outcome:
+        now = self._clock.monotonic()
+        harvest, pool = progress.harvest, progress.served
+        reading, ttft_s, tpot_s = Reading(), None, None
+        if harvest is not None and pool is not None and progress.status is Status.OK:
+            answer = harvest.answer()
+            if answer is None:
+                reading = Reading(unread=("answer",))
+            else:
+                reading = pool.adapter.read(ctx.request, answer)
+        if harvest is not None and harvest.first_content_s is not None:
+            ttft_s = harvest.first_content_s - ctx.arrival_s
+            tpot_s = _tpot_s(harvest, reading.tokens)
+        return Outcome(
+            status=progress.status,
+            http_status=progress.http_status,
+            served_by=pool.arm.arm_id if pool else None,
+            attempts=tuple(progress.attempts),
+            e2e_s=now - ctx.arrival_s,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            tokens=reading.tokens,
+            prompt_tokens=reading.prompt_tokens,
+            spec=reading.spec,
+            overhead_s=None if progress.sent_s is None else progress.sent_s - ctx.arrival_s,
+            error=progress.error,
+            unread=reading.unread,
+        )
+
+
+def _status_of(http_status: int, *, broken: bool) -> Status:
+    if http_status >= _SERVER_ERROR:
+        return Status.FAILED
+    if http_status >= _CLIENT_ERROR:
+        return Status.REJECTED
+    return Status.FAILED if broken else Status.OK
+
+
+def _tpot_s(harvest: Harvest, tokens: int | None) -> float | None:
+    first, last = harvest.first_content_s, harvest.last_content_s
+    if first is None or last is None or tokens is None or tokens < _MIN_TOKENS_FOR_TPOT:
+        return None
+    return (last - first) / (tokens - 1)
+
+
+def _is_event_stream(response: UpstreamResponse) -> bool:
+    content_type = header(response.headers, "content-type") or ""
+    return content_type.split(";")[0].strip().lower() == "text/event-stream"
+
+
+def _harvest_for(answer: _Answer) -> Harvest:
+    response = answer.response
+    coding = (header(response.headers, "content-encoding") or "identity").strip().lower()
+    if coding != "identity":
+        return PassThrough()
+    if _is_event_stream(response):
+        return StreamHarvest(answer.pool.adapter.markers, strip_usage=answer.ask.strip_usage)
+    return WholeHarvest()
+
+
+def _broken_stream(error: UpstreamError) -> bytes:
+    """Ends a stream whose engine is gone: an error that clients raise, then the end mark."""
+    body = RequestError(error.reason, f"The engine's answer broke off: {error}.").body()
+    # The blank line ends an event that may have been cut in the middle.
+    return b"\n\ndata: " + body + b"\n\ndata: [DONE]\n\n"

@@ -1,0 +1,1 @@
+"""Which arm a request may use, and which it gets."""

@@ -1,0 +1,48 @@
+"""Plan, mask and a random number → Decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from policies.proposal import draw, masked
+from router.fleet.model import RouteFacts
+from router.fleet.state import FleetState
+from router.selection.eligibility import excluded_arms
+from router.selection.plans import Plan
+from router.types import Classification, Decision, ParsedRequest
+
+
+class Chooser:
+    """Draws an arm for each request of one route."""
+
+    def __init__(
+        self, route: RouteFacts, fleet: FleetState, plan: Plan, *, uniform: Callable[[], float]
+    ) -> None:
+        """Args: `uniform` draws from [0, 1)."""
+        self._route = route
+        self._fleet = fleet
+        self._uniform = uniform
+        self.plan = plan
+        """The current plan; replaced whole whenever there is a new snapshot."""
+
+    def choose(self, request: ParsedRequest, classification: Classification) -> Decision:
+        """Masks the plan's probabilities, then draws from exactly what it records."""
+        plan = self.plan
+        excluded = excluded_arms(self._route, self._fleet, request)
+        proposal = plan.proposal(classification.class_id)
+        eligible = np.array([arm.arm_id not in excluded for arm in plan.arms])
+        fallback = next(index for index, arm in enumerate(plan.arms) if arm.baseline)
+        probabilities = masked(proposal.probabilities, eligible, fallback)
+        index = draw(probabilities, self._uniform())
+        return Decision(
+            arm_id=plan.arms[index].arm_id,
+            propensity=float(probabilities[index]),
+            probabilities={
+                arm.arm_id: float(p) for arm, p in zip(plan.arms, probabilities, strict=True)
+            },
+            excluded=excluded,
+            policy=plan.policy,
+            snapshot_version=plan.snapshot_version,
+        )

@@ -1,0 +1,39 @@
+"""The mask that comes before any policy: arms a request must not use, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from policies.types import ArmId
+from router.fleet.model import PoolFacts, RouteFacts
+from router.fleet.state import FleetState
+from router.types import ParsedRequest
+
+LOSSY = "lossy_without_consent"
+NO_SERVER = "no_server_available"
+
+
+def excluded_arms(
+    route: RouteFacts, fleet: FleetState, request: ParsedRequest
+) -> Mapping[ArmId, str]:
+    """Arms that must not serve this request, with the reason.
+
+    No property of a request ever excludes the baseline: plain decoding serves everything. Only
+    when none of its servers answers, and another arm's do, does it stand aside.
+    """
+    reasons: dict[ArmId, str] = {}
+    for arm_id, pool in route.pools.items():
+        reason = None if arm_id == route.baseline else _refusal(route, pool, request)
+        if reason is None and not fleet.available(arm_id):
+            reason = NO_SERVER
+        if reason is not None:
+            reasons[arm_id] = reason
+    if len(reasons) == len(route.pools):
+        reasons.pop(route.baseline, None)
+    return reasons
+
+
+def _refusal(route: RouteFacts, pool: PoolFacts, request: ParsedRequest) -> str | None:
+    if not pool.lossless and not route.allow_lossy:
+        return LOSSY
+    return pool.adapter.refusal(request, speculative=pool.speculative)

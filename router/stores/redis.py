@@ -1,0 +1,87 @@
+"""Counters in Redis or Valkey. The only place where the client's exceptions are known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from router.errors import StoreError
+from router.stores.base import Deltas
+
+_BATCH_MEMORY_S = 600
+"""How long a batch is remembered: much longer than a writer keeps trying to send it again."""
+
+_ADD = files("router.stores").joinpath("scripts/add_counts.lua").read_text(encoding="utf-8")
+
+
+class RedisStore:
+    """One connection pool to one server."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._redis: Redis = Redis.from_url(
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),  # the writer and the reader try again by themselves
+            decode_responses=False,
+        )
+        self._add = self._redis.register_script(_ADD)
+
+    async def add(self, batch: str, deltas: Deltas, ttl_s: int) -> int:
+        """One script call; see `CounterStore.add`."""
+        arguments: list[str | int] = [ttl_s, _BATCH_MEMORY_S]
+        for fields in deltas.values():
+            arguments.append(len(fields))
+            for name, value in fields.items():
+                arguments += (name, value)
+        keys = [batch, *deltas]
+        refused = await self._call(self._add(keys=keys, args=arguments))
+        return max(0, int(refused))
+
+    async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """One pipeline; see `CounterStore.read`."""
+        if not keys:
+            return []
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.hgetall(key)
+            replies = await self._call(pipeline.execute(raise_on_error=False))
+        return [_counts(reply) for reply in replies]
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        try:
+            await self._call(self._redis.aclose())
+        except StoreError:
+            return  # it was gone already
+
+    async def _call(self, awaitable: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await awaitable
+        except TimeoutError as error:
+            raise StoreError(f"no reply within {self._timeout_s:g} s") from error
+        except (RedisError, OSError) as error:
+            raise StoreError(f"{type(error).__name__}: {error}") from error
+
+
+def _counts(reply: object) -> Mapping[str, int]:
+    if isinstance(reply, RedisError):
+        if "WRONGTYPE" in str(reply):
+            return {}
+        raise StoreError(str(reply))
+    counts: dict[str, int] = {}
+    for name, value in cast("dict[bytes, bytes]", reply).items():
+        try:
+            counts[name.decode()] = int(value)
+        except (ValueError, UnicodeDecodeError):
+            continue
+    return counts

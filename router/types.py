@@ -1,0 +1,116 @@
+"""Values that flow along the request walk; each step takes some and returns one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType
+
+from policies.types import ArmId, ClassId, SpecUsage, Status
+
+ReplicaId = NewType("ReplicaId", str)
+
+Headers = tuple[tuple[str, str], ...]
+"""Header lines in their order, duplicates kept."""
+
+
+class Endpoint(StrEnum):
+    """The dialects whose requests can speculate, and are therefore routed by the policy."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """A typed view of a request's body; the bytes themselves are what is forwarded."""
+
+    endpoint: Endpoint
+    body: bytes
+    fields: Mapping[str, Any]
+    """The body's top-level object as JSON values; read only, never re-serialised."""
+    model: str
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """What a request is about, as far as speculation cares."""
+
+    class_id: ClassId
+    confidence: float
+    """Probability of `class_id` in [0, 1]."""
+    probabilities: Mapping[ClassId, float]
+    """Over all classes, sums to 1."""
+    reason: str
+    """Why, in words that quote nothing of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Facts about a request, settled before any decision."""
+
+    request_id: str
+    request: ParsedRequest
+    classification: Classification
+    arrival_s: float
+    """Monotonic clock."""
+    path_qs: str
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The choice of an arm and all that is needed to judge it later."""
+
+    arm_id: ArmId
+    propensity: float
+    probabilities: Mapping[ArmId, float]
+    """After mask and renormalisation: what the arm was really drawn from."""
+    excluded: Mapping[ArmId, str]
+    """Arms that were not eligible, with the reason."""
+    policy: str
+    snapshot_version: int
+
+
+class AttemptEnd(StrEnum):
+    """How one try at one replica ended."""
+
+    ANSWERED = "answered"
+    UNREACHABLE = "unreachable"
+    DISCONNECTED = "disconnected"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at one replica."""
+
+    arm_id: ArmId
+    replica_id: ReplicaId
+    end: AttemptEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened to a request; exactly one for each decision. Durations in seconds."""
+
+    status: Status
+    http_status: int | None
+    """Status line sent to the client; None when it left before one was."""
+    served_by: ArmId | None
+    """The arm that answered; differs from the decision's after a fallback."""
+    attempts: tuple[Attempt, ...] = ()
+    e2e_s: float = 0.0
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+    spec: SpecUsage | None = None
+    overhead_s: float | None = None
+    """Arrival until the request was handed to the upstream connection."""
+    error: str | None = None
+    """Reason label of a failure."""
+    unread: tuple[str, ...] = field(default=())
+    """Names of fields that were expected in the engine's answer and not understood."""

@@ -1,0 +1,132 @@
+"""A trial becomes integers; what nobody reported has no field."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from policies.estimators.histogram import bucket
+from policies.estimators.increments import increments
+from policies.types import ArmId, ClassId, Source, SpecUsage, Status, Trial
+
+SPEC = SpecUsage(43, 129, 10, (39, 1, 0, 3), 3)
+TRIAL = Trial(
+    ClassId("chat"), ArmId("a"), Status.OK, streamed=True, propensity=0.5,
+    ttft_s=0.2, tpot_s=0.02, e2e_s=1.24, tokens=53, spec=SPEC,
+)  # fmt: skip
+
+
+def with_spec(**changes: object) -> dict[str, int]:
+    """Increments of the trial with a changed record of speculation."""
+    return increments(replace(TRIAL, spec=replace(SPEC, **changes)), 53)  # type: ignore[arg-type]
+
+
+def test_the_worked_example_in_full() -> None:
+    """Every field of a complete streamed answer, to the integer."""
+    y = math.log(0.2 + 52 * 0.02)
+    expected = {
+        "n": 1, "status.ok": 1, "tokens": 53, "tokens.n": 1, "source.request": 1,
+        "steps": 43, "steps.n": 1, "steps.tokens": 53, "accepted": 10, "accepted.n": 1,
+        "drafted": 129, "drafted.n": 1, "drafted.accepted": 10,
+        "hist.0": 39, "hist.1": 1, "hist.3": 3, "alpha.accepted": 10, "alpha.early": 40,
+        f"ttft.{bucket(0.2)}": 1, f"tpot.{bucket(0.02)}": 1, f"e2e.{bucket(1.24)}": 1,
+        "y.s.n": 1, "y.s.s": round(y * 1e6), "y.s.q": round(y * y * 1e6),
+    }  # fmt: skip
+    assert expected == increments(TRIAL, 53)
+
+
+@pytest.mark.parametrize("status", [Status.REJECTED, Status.FAILED, Status.ABORTED])
+def test_what_did_not_end_well_is_only_counted(status: Status) -> None:
+    """No latency, no tokens, no acceptance: a fast failure never looks fast."""
+    assert {"n": 1, f"status.{status}": 1} == increments(replace(TRIAL, status=status), 53)
+
+
+def test_missing_never_becomes_zero() -> None:
+    """An engine that says nothing adds no field of speculation, tokens or latency."""
+    bare = Trial(ClassId("chat"), ArmId("a"), Status.OK, streamed=False, propensity=1.0)
+    assert increments(bare, 53) == {"n": 1, "status.ok": 1}
+    silent = increments(replace(TRIAL, spec=SpecUsage(source=Source.STREAM)), 53)
+    assert silent["source.stream"] == 1
+    assert not any(name.startswith(("steps", "accepted", "drafted", "hist")) for name in silent)
+
+
+def test_zero_that_was_reported_is_counted_as_reported() -> None:
+    """Drafts of which nothing was accepted are knowledge."""
+    sums = with_spec(accepted=0, accepted_per_step=(43,))
+    assert tuple(
+        sums[name] for name in ("accepted", "accepted.n", "drafted", "drafted.accepted")
+    ) == (0, 1, 129, 0)
+    assert (sums["alpha.accepted"], sums["alpha.early"]) == (0, 43)
+
+
+def test_steps_follow_from_tokens_and_accepted() -> None:
+    """Steps = tokens - accepted by definition, where the engine leaves them out."""
+    sums = with_spec(steps=None)
+    assert (sums["steps"], sums["steps.tokens"]) == (43, 53)
+    assert "steps" not in with_spec(steps=None, accepted=None, accepted_per_step=None)
+
+
+def test_drafts_of_varying_length_give_no_alpha() -> None:
+    """A short draft accepted whole must not count as one that stopped early."""
+    sums = with_spec(drafted=100)
+    assert "alpha.early" not in sums
+    assert sums["hist.0"] == 39
+    assert "alpha.early" not in with_spec(num_speculative_tokens=None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accepted": 130},
+        {"steps": 54},
+        {"accepted": -1},
+        {"accepted_per_step": (39, -1)},
+        {"drafted": 10**9},
+        {"accepted": 118, "drafted": None},
+        {"accepted_per_step": (1,) * 66},
+    ],
+    ids=[
+        "accepted>drafted",
+        "steps>tokens",
+        "negative",
+        "negative bin",
+        "absurd",
+        "accepted>tokens",
+        "long",
+    ],
+)
+def test_a_record_that_contradicts_itself_is_dropped_and_counted(
+    changes: dict[str, object],
+) -> None:
+    """The gap shows as `bad`, not as an acceptance; latency still counts."""
+    sums = with_spec(**changes)
+    assert sums["bad"] == 1
+    assert "y.s.n" in sums
+    assert not any(
+        name.startswith(("steps", "accepted", "drafted", "hist", "source")) for name in sums
+    )
+
+
+def test_whole_answers_have_a_family_of_their_own() -> None:
+    """e2e of whole answers never mixes with that of streams, and they show no TTFT or TPOT."""
+    sums = increments(replace(TRIAL, streamed=False), 53)
+    assert f"e2ew.{bucket(1.24)}" in sums
+    assert "y.w5.n" in sums
+    assert not any(name.startswith(("ttft", "tpot", "e2e.")) for name in sums)
+
+
+def test_tpot_of_short_streams_is_noise() -> None:
+    """Under 16 tokens TTFT is kept, TPOT is not."""
+    sums = increments(replace(TRIAL, tokens=15, spec=None), 53)
+    assert f"ttft.{bucket(0.2)}" in sums
+    assert not any(name.startswith("tpot") for name in sums)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 0.0])
+def test_durations_that_cannot_be_true_are_left_out(seconds: float) -> None:
+    """One bad figure costs that figure, not the request."""
+    sums = increments(replace(TRIAL, ttft_s=seconds), 53)
+    assert not any(name.startswith("ttft") for name in sums)
+    assert f"e2e.{bucket(1.24)}" in sums
