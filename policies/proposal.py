@@ -40,7 +40,8 @@ def masked(probabilities: FloatArray, eligible: NDArray[np.bool_], fallback: int
     if not eligible.any():
         raise ValueError("no arm is eligible")
     kept = np.where(eligible, probabilities, 0.0)
-    mass = float(kept.sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        mass = float(kept.sum())
     if 0.0 < mass < np.inf and float(kept.min()) >= 0.0:
         pmf = kept / mass
         if abs(float(pmf.sum()) - 1.0) < _ROUNDING:  # a subnormal mass does not divide well

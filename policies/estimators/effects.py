@@ -58,7 +58,7 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
 
     With `w_sa = n_sa / sigma_a^2` and `W_s = sum_a w_sa`, profiling out the levels leaves the
     reduced normal equations of a block design (Searle 1987, "Linear Models for Unbalanced Data",
-    chapter 4, there with equal variances)::
+    there with equal variances)::
 
         Lambda = D0 + sum_s [diag(w_s) - w_s w_s' / W_s]
         b_a    = sum_s w_sa (ybar_sa - sum_a' w_sa' ybar_sa' / W_s)
@@ -108,7 +108,7 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
 def noise_variance(n: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Noise variance per arm, shrunk to the variance of all arms, which is shrunk to `S0`.
 
-    The scaled inverse chi-square prior (Gelman et al. 2013, section 3.2) twice over::
+    The scaled inverse chi-square prior (Gelman et al. 2013, section 2.6) twice over::
 
         s^2       = (nu0 s0^2 + sum_a SS_a) / (nu0 + sum_a df_a)
         sigma_a^2 = (nu0 s^2 + SS_a) / (nu0 + df_a)

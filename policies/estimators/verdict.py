@@ -107,7 +107,7 @@ def tail_ratio(
     """Ratio of two quantiles with an interval from the quantiles' own intervals.
 
     The intervals are combined on the log scale by MOVER (Zou and Donner 2008, Statistics in
-    Medicine 27, equations 2 and 3): each bound of the difference takes the distances that bear
+    Medicine 27, 1693-1702): each bound of the difference takes the distances that bear
     on it.
 
     Args:

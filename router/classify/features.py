@@ -26,7 +26,7 @@ EXAMPLES_CHARS: Final = 1200
 DENSITY: Final = 2.5
 """Letters of an alphabet that say as much as one ideograph."""
 WHOLE_CHARS: Final = 250
-"""Up to this length a turn is all instruction."""
+"""Up to this length a turn without a task at its beginning is all instruction."""
 
 _TASKS: Final = frozenset(
     list(Cue).index(cue)
@@ -174,8 +174,10 @@ def extract_features(view: RequestView, lexicon: Lexicon) -> Features:
         lead, close = lead[: LEAD_CHARS // 2], close[-CLOSE_CHARS // 2 :]
     opening = turn.head[:EXAMPLES_CHARS].lower()
     code, keyed = _form(turn)
+    if view.fences:
+        code = max(code, 0.6 * (1.0 - keyed))
     return Features(
-        asked=_asked(lead, close, view, lexicon),
+        asked=_asked(lead, close, size, view=view, lexicon=lexicon),
         material=_ramp(math.log(size + 1.0), math.log(100.0), math.log(900.0)),
         long=_ramp(size, 500.0, 1300.0),
         context=_ramp(view.system.chars, 120.0, 450.0),
@@ -252,7 +254,9 @@ def _coding(names: tuple[str, ...]) -> float:
     return sum(_CODING_TOOL.search(name) is not None for name in names) / len(names)
 
 
-def _asked(lead: str, close: str, view: RequestView, lexicon: Lexicon) -> CueStrengths:
+def _asked(
+    lead: str, close: str, size: float, *, view: RequestView, lexicon: Lexicon
+) -> CueStrengths:
     """Add up the cues of the turn and of the system prompt.
 
     A turn that holds no task of its own is material for the task of the system prompt, so that
@@ -262,9 +266,17 @@ def _asked(lead: str, close: str, view: RequestView, lexicon: Lexicon) -> CueStr
     last_line = close.rstrip().rfind("\n") + 1
     closing = last_line if 0 < len(close) - last_line < INSTRUCTION_CHARS else len(close)
     clear = _add(strengths, lexicon.scan(close), close, (0, closing))
+    hits = list(lexicon.scan(lead))
     # A long first line with the task after the text is text.
-    opening = 0 if clear and _is_prose(lead) else _opening(lead, view.turn.chars)
-    clear |= _add(strengths, lexicon.scan(lead), lead, (opening, _closing(lead, close)))
+    opening = 0 if clear and _is_prose(lead) else _opening(lead)
+    if any(start < opening and not _TASKS.isdisjoint(cues) for cues, start in hits):
+        # The task stands first, so what follows its line or colon is material.
+        bounds = (opening, len(lead))
+    elif size <= WHOLE_CHARS:
+        bounds = (len(lead), len(lead))
+    else:
+        bounds = (opening, _closing(lead, close))
+    clear |= _add(strengths, hits, lead, bounds)
     if view.system.chars:
         aside = _aside(view.system.head[:SYSTEM_CHARS], lexicon)
         share = 0.3 if clear else 1.0
@@ -288,10 +300,8 @@ def _is_prose(lead: str) -> bool:
     return "\n" not in lead[:INSTRUCTION_CHARS]
 
 
-def _opening(lead: str, chars: int) -> int:
+def _opening(lead: str) -> int:
     """Find where the instruction at the beginning ends: at a line's end or a colon."""
-    if chars <= WHOLE_CHARS:
-        return WHOLE_CHARS
     line = lead.find("\n", 24)
     colon = lead.find(":", 12)
     ends = [end for end in (line, colon) if 0 <= end <= INSTRUCTION_CHARS]

@@ -46,6 +46,11 @@ def _questioning(f: Features) -> float:
     return min(1.2, 0.6 * f.question_mark + 0.6 * f.asked.question)
 
 
+def _tied(f: Features) -> float:
+    """How far the answer is tied to given text."""
+    return 0.7 * min(1.0, f.asked.grounding) * max(f.material, f.context)
+
+
 def _idle(f: Features) -> float:
     """Tell whether no verb of a task is there."""
     asked = f.asked
@@ -146,7 +151,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "words that tie the answer to given text",
         lambda f: min(1.5, f.asked.grounding) * max(f.material, f.context) * (1.0 - f.code),
-        {RAG_QA: 2.2},
+        {RAG_QA: 2.4},
     ),
     Rule(
         "a question over text given in the system prompt",
@@ -235,7 +240,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("a role to play", lambda f: f.asked.persona, {CREATIVE: 1.6, CHAT: 0.6}),
     Rule(
         "words of explanation or advice",
-        lambda f: f.asked.explain * (1.0 - 0.5 * f.tools) * (1.0 - 0.5 * f.long),
+        lambda f: f.asked.explain * (1.0 - 0.5 * f.tools) * (1.0 - 0.5 * f.long) * (1.0 - _tied(f)),
         {CHAT: 1.5},
     ),
     Rule(

@@ -173,14 +173,16 @@ def test_gain_intervals_cover_under_uniform_allocation(
 
 
 def test_gain_intervals_under_thompsons_own_allocation() -> None:
-    """Adaptive allocation biases means of unlucky arms downwards in favour; coverage drops a little.
+    """Adaptive allocation does not break the intervals: at least 90 % cover.
 
-    100 seeds, 300 requests, three arms. An arm that looked bad by chance is hardly tried again, so
-    its estimate stays bad. Asserted loosely: at least 85 %, standard error about 2 points.
+    An arm that looked bad by chance is hardly tried again, so its estimate stays bad and coverage
+    may fall below the level. 400 seeds gave 96.7 % (drift inside a block is counted as noise and
+    widens the intervals); 100 seeds have a standard error of about 2 points, and the loose limit
+    leaves three of them below 95 %.
     """
     hits: list[bool] = []
     for seed in range(100):
         world = World(seed)
         pulls_of(world, [(300, EFFECTS)])
         hits += covered(world.view(300), EFFECTS)
-    assert np.mean(hits) >= 0.85
+    assert np.mean(hits) >= 0.90

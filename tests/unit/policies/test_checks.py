@@ -36,7 +36,8 @@ def uniform(view: ArmView, rng: np.random.Generator) -> FloatArray:
 
 def first(view: ArmView, rng: np.random.Generator) -> FloatArray:
     """Whatever stands first."""
-    return np.eye(len(view.arms))[0]
+    share: FloatArray = np.eye(len(view.arms))[0]
+    return share
 
 
 def follows_numbers(view: ArmView, rng: np.random.Generator) -> FloatArray:

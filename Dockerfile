@@ -1,0 +1,25 @@
+# Two stages: pinned, hashed packages are installed in the first, the second has no installer's
+# leftovers and runs as nobody in particular.
+FROM python:3.13-slim AS build
+WORKDIR /src
+COPY requirements/run.txt requirements/
+RUN python -m venv /opt/specroute \
+ && /opt/specroute/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY router router
+COPY policies policies
+RUN /opt/specroute/bin/pip install --no-cache-dir --no-deps .
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --home-dir /var/lib/specroute --create-home specroute
+COPY --from=build /opt/specroute /opt/specroute
+ENV PATH=/opt/specroute/bin:$PATH PYTHONUNBUFFERED=1
+USER specroute
+WORKDIR /var/lib/specroute
+EXPOSE 8080
+# In a container set `listen.host: 0.0.0.0`; the embedded store keeps its data in this volume.
+VOLUME /var/lib/specroute
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health', timeout=2)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["specroute"]
+CMD ["serve", "-c", "/etc/specroute/specroute.yaml"]
