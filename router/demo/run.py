@@ -1,0 +1,209 @@
+"""The main job on one machine: real engines, a real model, embedded store, proxy, traffic.
+
+It starts what is needed, shows what the proxy learns, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.live import Live
+
+from router.cli.status import class_table, fetch_state
+from router.demo.errors import DemoError
+from router.demo.fleet import Fleet, RunningPool, die_with_parent
+from router.demo.prompts import load_prompts
+from router.demo.traffic import Traffic
+from router.demo.view import findings, live, next_steps
+from router.errors import ConfigError
+
+WORKERS = 2
+DEFAULT_DURATION_S = 180.0
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
+_POLL_S = 0.1
+_REFRESH_S = 1.0
+_LINE_EVERY_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What can be chosen."""
+
+    duration_s: float | None
+    """Seconds of traffic, after which the demo ends; None: the default, after which it stays up."""
+    directory: Path
+    port: int
+    admin_port: int
+    engine_port: int
+    seed: int = 0
+
+
+def run_demo(options: DemoOptions, console: Console) -> None:
+    """Runs the demo until its duration is over or Ctrl-C.
+
+    Raises:
+        DemoError: Something that the demo needs cannot be had; one sentence with the remedy.
+    """
+    began = time.monotonic()
+
+    def say(message: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:5.0f} s[/dim]  {message}")
+
+    with _interruptible(), Fleet(base_port=options.engine_port, progress=say) as fleet:
+        config = _write_config(options, fleet.model, fleet.pools)
+        say(f"starting the embedded store and the proxy; configuration: {config}")
+        with _proxy(options, config) as admin_url:
+            say(f"clients: http://127.0.0.1:{options.port}/v1   status page: {admin_url}/")
+            asyncio.run(_traffic_phase(options, admin_url, fleet.model, console, say))
+            state = fetch_state(admin_url)
+            for route in state["routes"]:
+                console.print(class_table(route, "What was measured"))
+            console.print(findings(state))
+            if options.duration_s is None:
+                console.print(next_steps(state, admin_url, str(config)))
+                console.print("Ctrl-C ends the demo and everything it started.")
+                threading.Event().wait()
+
+
+async def _traffic_phase(
+    options: DemoOptions, admin_url: str, model: str, console: Console, say: Any
+) -> None:
+    total_s = options.duration_s or DEFAULT_DURATION_S
+    traffic = Traffic(
+        f"http://127.0.0.1:{options.port}/v1", model, load_prompts(), seed=options.seed
+    )
+    say("sending prompts of several classes through the official OpenAI client")
+    sending = asyncio.ensure_future(traffic.run(WORKERS))
+    began = time.monotonic()
+    try:
+        with Live(console=console, auto_refresh=False, transient=True) as screen:
+            last_line = 0.0
+            while (elapsed := time.monotonic() - began) < total_s and not sending.done():
+                state = await asyncio.to_thread(fetch_state, admin_url)
+                if console.is_terminal:
+                    picture = live(state, traffic, elapsed_s=elapsed, total_s=total_s)
+                    screen.update(picture, refresh=True)
+                elif elapsed - last_line >= _LINE_EVERY_S:
+                    last_line = elapsed
+                    say(f"{traffic.answered} answers, {traffic.failed} failed; {_leaders(state)}")
+                await asyncio.sleep(_REFRESH_S)
+    finally:
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+    if traffic.answered == 0:
+        raise DemoError(f"no request was answered; the last error was: {traffic.last_error}")
+    say(f"{traffic.answered} answers, {traffic.failed} failed")
+
+
+def _leaders(state: dict[str, Any]) -> str:
+    """For each class, the pool that most of its traffic now goes to."""
+    leaders = []
+    for route in state["routes"]:
+        for entry in route["classes"]:
+            cell = max(entry["cells"], key=lambda cell: float(cell["probability"]))
+            leaders.append(f"{entry['class']} → {cell['pool']} {cell['probability']:.0%}")
+    return ", ".join(leaders)
+
+
+def _write_config(options: DemoOptions, model: str, pools: tuple[RunningPool, ...]) -> Path:
+    options.directory.mkdir(parents=True, exist_ok=True)
+    data = {
+        "listen": {"port": options.port},
+        "admin": {"port": options.admin_port},
+        "store": {"url": "embedded:", "directory": str(options.directory / "store")},
+        "decision_log": {"path": str(options.directory / "decisions.jsonl")},
+        "routes": [
+            {
+                "model": model,
+                "baseline": next(pool.name for pool in pools if pool.method == "none"),
+                "policy": {"name": "thompson"},
+                "pools": [
+                    {
+                        "name": pool.name,
+                        "method": pool.method,
+                        "engine": "llamacpp",
+                        "num_speculative_tokens": pool.num_speculative_tokens,
+                        "replicas": [{"url": pool.url}],
+                    }
+                    for pool in pools
+                ],
+            }
+        ],
+    }
+    path = options.directory / "specroute.yaml"
+    path.write_text(
+        "# Written by `specroute demo`; every key is explained in config/specroute.yaml.\n"
+        + yaml.safe_dump(data, sort_keys=False),
+        encoding="utf-8",
+    )
+    return path
+
+
+@contextmanager
+def _proxy(options: DemoOptions, config: Path) -> Iterator[str]:
+    """The proxy as a process of its own; yields the URL of its admin port."""
+    log = options.directory / "proxy.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "router", "serve", "-c", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl call, no locks taken
+        )
+    try:
+        _wait_until_ready(process, f"http://127.0.0.1:{options.port}/ready", log)
+        yield f"http://127.0.0.1:{options.admin_port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    pause = threading.Event()
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            lines = log.read_text(errors="replace").strip().splitlines() or ["(nothing was said)"]
+            raise DemoError(f"the proxy did not start: {lines[-1].removeprefix('error: ')}")
+        with suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=2):  # noqa: S310
+            return
+        pause.wait(_POLL_S)
+    raise DemoError(f"the proxy was not ready within {_START_TIMEOUT_S:.0f} s; see {log}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends the demo the way Ctrl-C does, so that everything is stopped."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except ConfigError as error:
+        raise DemoError(str(error)) from error
+    finally:
+        signal.signal(signal.SIGTERM, previous)

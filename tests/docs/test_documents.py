@@ -1,0 +1,83 @@
+"""What the project says about itself is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from router.cli.main import app
+from router.config.load import load_config
+from router.config.reference import generated
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\[[^\]]+\]\((?!https?://|#)([^)#]+)")
+
+
+def documents() -> list[Path]:
+    return sorted(
+        path
+        for pattern in ("*.md", "docs/**/*.md", "config/**/*.md", "requirements/*.md", "bench/*.md")
+        for path in ROOT.glob(pattern)
+    )
+
+
+@pytest.mark.parametrize("name", sorted(generated()))
+def test_generated_files_match_the_models(name: str):
+    """A changed option changes the reference file, the schema and the page; `make reference`."""
+    assert (ROOT / name).read_text(encoding="utf-8") == generated()[name]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda p: p.name)
+def test_every_shipped_configuration_loads(path: Path):
+    """Nobody is handed a configuration that does not work."""
+    assert load_config(path, environment={}).routes
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path):
+    """Every relative link in a document names a file that exists."""
+    targets = LINK.findall(path.read_text(encoding="utf-8"))
+    missing = [target for target in targets if not (path.parent / target).exists()]
+    assert missing == []
+
+
+def test_readme_names_only_commands_that_exist():
+    """Every `specroute COMMAND` in the README is a command of the program."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`specroute ([a-z]+)", text)) | set(
+        re.findall(r"^specroute ([a-z]+)", text, re.MULTILINE)
+    )
+    known = {command.name for command in app.registered_commands}
+    assert named - known == set()
+    assert named
+
+
+def test_readme_names_only_make_targets_that_exist():
+    """Every `make TARGET` in the README is in the Makefile."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bmake ([a-z]+)\b", text))
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert named - targets == set()
+    assert {"demo", "test"} <= named
+
+
+def test_repository_names_no_machine_and_no_registry():
+    """No path of somebody's machine and no package index stands in a tracked file."""
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split("\n")
+    bad = re.compile(rb"--index-url|--extra-index-url|--find-links|/root/|/home/[a-z]|/work/")
+    guilty = [
+        name
+        for name in names
+        if name
+        and name != "tests/docs/test_documents.py"
+        and (ROOT / name).is_file()
+        and "recordings" not in name
+        and bad.search((ROOT / name).read_bytes())
+    ]
+    assert guilty == []
