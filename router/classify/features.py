@@ -23,6 +23,8 @@ INSTRUCTION_CHARS: Final = 200
 """Instructions beside a text are rarely longer."""
 FORM_CHARS: Final = 1000
 EXAMPLES_CHARS: Final = 1200
+LABEL_CHARS: Final = 12
+"""Words such as "Context:" before a text are no instruction."""
 DENSITY: Final = 2.5
 """Letters of an alphabet that say as much as one ideograph."""
 WHOLE_CHARS: Final = 250
@@ -166,8 +168,9 @@ class Features:
 def extract_features(view: RequestView, lexicon: Lexicon) -> Features:
     """Measure a view."""
     turn = view.turn
-    lead = normalise(turn.head[:LEAD_CHARS])
-    close = normalise(_close(turn))
+    # Cut again: a character may unfold into eighteen.
+    lead = normalise(turn.head[:LEAD_CHARS])[:LEAD_CHARS]
+    close = normalise(_close(turn))[-CLOSE_CHARS:]
     size = float(turn.chars)
     if view.script in _DENSE:
         size *= DENSITY
@@ -267,9 +270,12 @@ def _asked(
     closing = last_line if 0 < len(close) - last_line < INSTRUCTION_CHARS else len(close)
     clear = _add(strengths, lexicon.scan(close), close, (0, closing))
     hits = list(lexicon.scan(lead))
-    # A long first line with the task after the text is text.
-    opening = 0 if clear and _is_prose(lead) else _opening(lead)
-    if any(start < opening and not _TASKS.isdisjoint(cues) for cues, start in hits):
+    task = next((start for cues, start in hits if not _TASKS.isdisjoint(cues)), len(lead))
+    opening = _opening(lead, task)
+    if clear and _is_prose(lead):
+        # A long first line with the task after the text is text.
+        bounds = (0, len(lead))
+    elif task < opening:
         # The task stands first, so what follows its line or colon is material.
         bounds = (opening, len(lead))
     elif size <= WHOLE_CHARS:
@@ -291,7 +297,7 @@ def _asked(
 def _aside(system: str, lexicon: Lexicon) -> tuple[float, ...]:
     """Add up the cues of a system prompt; an application sends the same one each time."""
     strengths = [0.0] * len(Cue)
-    system = normalise(system)
+    system = normalise(system)[:SYSTEM_CHARS]
     _add(strengths, lexicon.scan(system), system, (len(system), 0))
     return tuple(strengths)
 
@@ -300,12 +306,19 @@ def _is_prose(lead: str) -> bool:
     return "\n" not in lead[:INSTRUCTION_CHARS]
 
 
-def _opening(lead: str) -> int:
-    """Find where the instruction at the beginning ends: at a line's end or a colon."""
-    line = lead.find("\n", 24)
-    colon = lead.find(":", 12)
-    ends = [end for end in (line, colon) if 0 <= end <= INSTRUCTION_CHARS]
-    return min(ends, default=INSTRUCTION_CHARS // 2)
+def _opening(lead: str, task: int) -> int:
+    """Find where the instruction at the beginning ends: its line's end or a colon.
+
+    Args:
+        lead: The beginning of the turn.
+        task: Where the first verb of a task is; labels before it are no end.
+    """
+    if task >= INSTRUCTION_CHARS:
+        task = LABEL_CHARS
+    ends = (lead.find("\n", task), lead.find(":", task))
+    return min(
+        (end for end in ends if 0 <= end <= INSTRUCTION_CHARS), default=INSTRUCTION_CHARS // 2
+    )
 
 
 def _closing(lead: str, close: str) -> int:

@@ -108,6 +108,17 @@ def _word(terms: Mapping[str, str]) -> str:
     return f"(?<!{_LETTER}){_trie(terms)}"
 
 
+def _entries(words: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield the position of the cue, the language and the normalised term of each entry."""
+    position = {cue.value: index for index, cue in enumerate(Cue)}
+    for name, languages in words.items():
+        for language, line in languages.items():
+            for raw in line.split(","):
+                term = normalise(raw).strip()
+                if term.strip("*"):
+                    yield position[name], language, term
+
+
 class Lexicon:
     """Terms by cue, compiled into one expression.
 
@@ -119,23 +130,18 @@ class Lexicon:
         self._cues: dict[str, tuple[int, ...]] = {}
         spaced: dict[str, str] = {}
         unspaced: dict[str, str] = {}
-        position = {cue.value: index for index, cue in enumerate(Cue)}
-        for name, languages in words.items():
-            for language, line in languages.items():
-                for raw in line.split(","):
-                    term = normalise(raw).strip()
-                    stem = term.removesuffix("*")
-                    if not stem:
-                        continue
-                    ending = "" if stem != term or not stem[-1].isalnum() else f"(?!{_LETTER})"
-                    target = unspaced if language in _UNSPACED else spaced
-                    target[stem] = min(ending, target.get(stem, ending), key=len)
-                    known = self._cues.get(stem, ())
-                    if position[name] not in known:
-                        self._cues[stem] = (*known, position[name])
+        for cue, language, term in _entries(words):
+            stem = term.removesuffix("*")
+            whole = stem == term and stem[-1].isalnum()
+            target = unspaced if language in _UNSPACED else spaced
+            # Where two lists hold a term, the one that lets it go on wins.
+            target[stem] = f"(?!{_LETTER})" if whole and target.get(stem) != "" else ""
+            self._cues[stem] = tuple(dict.fromkeys((*self._cues.get(stem, ()), cue)))
+        ascii_terms = {term: ending for term, ending in spaced.items() if term.isascii()}
+        self._latin = re.compile(_word(ascii_terms).replace(_LETTER, r"\w"))
         first = "".join(sorted({re.escape(term[0]) for term in unspaced}))
-        self._latin = re.compile(_word({t: e for t, e in spaced.items() if t.isascii()}))
-        self._any = re.compile(f"{_word(spaced)}|(?=[{first}]){_trie(dict.fromkeys(unspaced, ''))}")
+        anywhere = f"|(?=[{first}]){_trie(dict.fromkeys(unspaced, ''))}" if unspaced else ""
+        self._any = re.compile(_word(spaced) + anywhere)
 
     def scan(self, text: str) -> Iterator[Hit]:
         """Yield the terms of normalised `text` from left to right, the longest at each place."""

@@ -77,7 +77,7 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda f: (
             f.code
             * min(1.0, f.asked.explain + 0.5 * f.question_mark)
-            * (1.0 - min(1.0, f.asked.summarize))
+            * (1.0 - min(1.0, f.asked.summarize + 0.7 * (f.asked.fix + f.asked.change)))
         ),
         {CHAT: 2.0},
     ),
@@ -99,7 +99,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("a gap to fill", lambda f: f.infill, {CODE_EDIT: 3.0}),
     Rule(
         "words of rewording beside given text",
-        lambda f: f.asked.polish * (0.5 + 0.5 * max(f.material, f.prior)) * (1.0 - f.code),
+        lambda f: f.asked.polish * (0.7 + 0.3 * max(f.material, f.prior)) * (1.0 - f.code),
         {TEXT_EDIT: 3.2},
     ),
     Rule(
@@ -240,7 +240,13 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("a role to play", lambda f: f.asked.persona, {CREATIVE: 1.6, CHAT: 0.6}),
     Rule(
         "words of explanation or advice",
-        lambda f: f.asked.explain * (1.0 - 0.5 * f.tools) * (1.0 - 0.5 * f.long) * (1.0 - _tied(f)),
+        lambda f: (
+            f.asked.explain
+            * (1.0 - 0.5 * f.tools)
+            * (1.0 - 0.5 * f.long)
+            * (1.0 - _tied(f))
+            * (1.0 - 0.6 * f.code * min(1.0, f.asked.fix + f.asked.change))
+        ),
         {CHAT: 1.5},
     ),
     Rule(
@@ -249,6 +255,7 @@ RULES: Final[tuple[Rule, ...]] = (
             (1.0 - f.material)
             * (1.0 - 0.6 * f.tools)
             * (1.0 - f.context)
+            * (1.0 - _tied(f))
             * (1.0 - 0.4 * min(1.0, f.asked.explain))
             * _questioning(f)
         ),

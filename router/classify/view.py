@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from router.types import ParsedRequest
@@ -116,7 +116,7 @@ def view_request(request: ParsedRequest) -> RequestView:
     return _view_completion(fields)
 
 
-def _view_chat(messages: list[Any], fields: Mapping[str, Any]) -> RequestView:
+def _view_chat(messages: list[object], fields: Mapping[str, object]) -> RequestView:
     last = messages[-MESSAGES_SEEN:]
     roles = tuple(map(_role, last))
     at = _last_index(roles, "user")
@@ -132,7 +132,8 @@ def _view_chat(messages: list[Any], fields: Mapping[str, Any]) -> RequestView:
         steps_after = len(last) - 1 - at
         before = _last_index(roles[:at], "assistant")
         prior = _content(last[before]) if before is not None else None
-    prefilled = roles[-1] == "assistant" and not last[-1].get("tool_calls")
+    final = last[-1]
+    prefilled = isinstance(final, dict) and roles[-1] == "assistant" and not final.get("tool_calls")
     names, count, forced = _tools(fields)
     excerpt = _excerpt(turn, TURN_HEAD_CHARS, TURN_TAIL_CHARS)
     return RequestView(
@@ -142,7 +143,7 @@ def _view_chat(messages: list[Any], fields: Mapping[str, Any]) -> RequestView:
         system=_system(messages),
         prior=_excerpt(prior, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS),
         prefill=_excerpt(
-            _content(last[-1]) if prefilled else None, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS
+            _content(final) if prefilled else None, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS
         ),
         roles=roles,
         message_count=len(messages),
@@ -154,7 +155,7 @@ def _view_chat(messages: list[Any], fields: Mapping[str, Any]) -> RequestView:
     )
 
 
-def _view_completion(fields: Mapping[str, Any]) -> RequestView:
+def _view_completion(fields: Mapping[str, object]) -> RequestView:
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
         # A batch shares its purpose, so its first prompt stands for all.
@@ -171,12 +172,12 @@ def _view_completion(fields: Mapping[str, Any]) -> RequestView:
     )
 
 
-def _role(message: Any) -> str:
+def _role(message: object) -> str:
     role = message.get("role") if isinstance(message, dict) else None
     return role[:NAME_CHARS] if isinstance(role, str) else ""
 
 
-def _content(message: Any) -> Any:
+def _content(message: object) -> object:
     return message.get("content") if isinstance(message, dict) else None
 
 
@@ -187,9 +188,9 @@ def _last_index(roles: Sequence[str], wanted: str) -> int | None:
     return None
 
 
-def _system(messages: list[Any]) -> Excerpt:
+def _system(messages: list[object]) -> Excerpt:
     """Look at the system messages before the first turn of anyone else."""
-    texts: list[Any] = []
+    texts: list[object] = []
     for message in messages[:PARTS_SEEN]:
         if _role(message) not in {"system", "developer"}:
             break
@@ -200,7 +201,7 @@ def _system(messages: list[Any]) -> Excerpt:
     return _excerpt(texts[0] if len(texts) == 1 else texts, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS)
 
 
-def _excerpt(content: Any, head_chars: int, tail_chars: int) -> Excerpt:
+def _excerpt(content: object, head_chars: int, tail_chars: int) -> Excerpt:
     """Cut the head and the tail out of a content of either form."""
     if isinstance(content, list):
         return _excerpt_of_parts(content, head_chars, tail_chars)
@@ -212,7 +213,7 @@ def _excerpt(content: Any, head_chars: int, tail_chars: int) -> Excerpt:
     return Excerpt(content[:head_chars], content[-tail_chars:], chars)
 
 
-def _excerpt_of_parts(parts: list[Any], head_chars: int, tail_chars: int) -> Excerpt:
+def _excerpt_of_parts(parts: list[object], head_chars: int, tail_chars: int) -> Excerpt:
     """Join the text parts that can reach the head or the tail."""
     if len(parts) <= 2 * PARTS_SEEN:
         first, last = parts, []
@@ -222,13 +223,13 @@ def _excerpt_of_parts(parts: list[Any], head_chars: int, tail_chars: int) -> Exc
     chars = sum(map(len, texts))
     bound = head_chars + tail_chars
     if chars <= bound:
-        return Excerpt(head="\n".join(filter(None, texts)), chars=chars)
+        return Excerpt(head="\n".join(filter(None, texts))[:bound], chars=chars)
     head = "\n".join(text[:head_chars] for text in texts)[:head_chars]
     tail = "\n".join(text[-tail_chars:] for text in texts)[-tail_chars:]
     return Excerpt(head, tail, chars)
 
 
-def _part_text(part: Any) -> str:
+def _part_text(part: object) -> str:
     text = part.get("text") if isinstance(part, dict) else part
     return text if isinstance(text, str) else ""
 
@@ -249,7 +250,7 @@ def _script(text: str) -> Script:
     return best if counts[best] else "other"
 
 
-def _tools(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], int, bool]:
+def _tools(fields: Mapping[str, object]) -> tuple[tuple[str, ...], int, bool]:
     """Read the names and number of the tools that may be called, and whether one must be."""
     tools = fields.get("tools") or fields.get("functions")
     choice = fields.get("tool_choice", fields.get("function_call"))
@@ -264,7 +265,7 @@ def _tools(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], int, bool]:
     return tuple(names), len(tools), choice == "required" or isinstance(choice, dict)
 
 
-def _constraint(fields: Mapping[str, Any]) -> Constraint:
+def _constraint(fields: Mapping[str, object]) -> Constraint:
     form = fields.get("response_format")
     kind = form.get("type") if isinstance(form, dict) else None
     if kind in ("json_object", "json_schema", "structural_tag"):
