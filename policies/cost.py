@@ -29,7 +29,7 @@ TYPICAL_TOKENS: Mapping[ClassId, int] = {
 chat and benchmark prompts. They only set how TTFT weighs against TPOT, alike for every arm."""
 
 MIN_STREAM_TOKENS = 16
-"""Below it TPOT is noise and TTFT dominates (adaptive_policies, lesson 14)."""
+"""Judgement: below it TPOT rests on a handful of steps, and TTFT dominates."""
 
 MAX_TOKENS = 10_000_000
 """A longer answer is a lie of the engine."""

@@ -31,7 +31,7 @@ METHODS = (
     "dflash",
     "dspark",
 )
-"""Methods by the names product and engines use; operators may add their own on an arm."""
+"""Methods by the names engines use; operators may add their own on an arm."""
 
 _COPY = ("ngram", "suffix")
 _DRAFT = ("eagle3", "mtp", "draft_model")

@@ -21,8 +21,8 @@ NU0 = 4.0
 """Observations the prior of the noise is worth. Judgement: gone after a few dozen requests."""
 
 S0 = 0.3
-"""Prior sd of the noise. Judgement: the sd of ln TPOT by class and method is .1 to .4
-(adaptive_policies 4.5)."""
+"""Prior sd of the noise. Judgement: within a class and method the sd of ln TPOT is .1 to .4 where
+drafts are accepted about as often in every request, and above that for look-up methods."""
 
 _LEAST_N = 1e-3
 _MOST_N = 1e9
@@ -42,6 +42,7 @@ class ArmEffects:
             identified has infinite variance under the flat prior, and its prior variance else.
         df: Degrees of freedom of the noise behind (arm - baseline), shape (arms,)
             (Welch 1947 and Satterthwaite 1946).
+        noise: Variance of one observation of the arm, shape (arms,).
         identified: Whether data connect the arm with the baseline, shape (arms,).
         baseline: Index of the baseline.
     """
@@ -49,6 +50,7 @@ class ArmEffects:
     mean: FloatArray
     covariance: FloatArray
     df: FloatArray
+    noise: FloatArray
     identified: NDArray[np.bool_]
     baseline: int
 
@@ -102,7 +104,8 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
     lost = ~keep
     lost[base] = False
     covariance[lost, lost] = np.inf
-    return ArmEffects(mean, covariance, _welch(n, sigma_sq, nu, base), identified, base)
+    df = _welch(n, sigma_sq, nu, base)
+    return ArmEffects(mean, covariance, df, sigma_sq, identified, base)
 
 
 def noise_variance(n: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,6 +1,7 @@
 """From effects and tails to words: gain, loss, no difference, not enough data. It fits no model.
 
-Every bound is about an arm against the baseline measured at the same time.
+Every bound is about an arm against the baseline measured at the same time. Verdicts are looked at
+again and again, so the interval behind them holds at all looks together, not at one chosen before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from policies.estimators.effects import ArmEffects
 
 TAIL_LIMIT = 1.10
-"""Largest ratio of an arm's p99 to the baseline's that counts as harmless (product.md, 5)."""
+"""Largest ratio of an arm's tail to the baseline's that counts as harmless. Judgement: a tenth."""
 
 MARGIN = 0.05
 """Gains within it, both ways, are no difference that a user would notice. Judgement."""
@@ -27,6 +28,11 @@ MARGIN = 0.05
 MIN_N = 5
 """Fewer observations on either side allow no verdict. Judgement: below it noise is the prior's."""
 
+TUNED_N = 60.0
+"""Observations of each side at which `gain_of` is narrowest against the interval for one look.
+Judgement: a class's first verdict falls about there. It moves the width, never the level."""
+
+_MOST_REACH = 5.0
 _MOST_LOG = 700.0
 
 
@@ -70,10 +76,72 @@ class TailRatio:
 
 
 def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
-    """Gain of an arm, `1 - exp(delta)`, with its t-interval.
+    """Gain of an arm, `1 - exp(delta)`, with an interval that holds at all looks together.
+
+    A confidence sequence: with probability `level` no look, however often and whenever it is taken,
+    shows an interval without the truth. It inverts the sequential t-test of Lindon et al. (2022,
+    arXiv 2210.08589) for one coefficient of a linear model, which for a mean is that of Wang and
+    Ramdas (2024, arXiv 2310.03722) and for known variance the normal mixture of Howard et al.
+    (2021, arXiv 1810.08240). A true effect d is mixed over `d + N(0, tau^2)`, and d is refused
+    where the mixture is `1 / alpha` times as likely as d itself::
+
+        r       = V / (V + tau^2)            V the variance of the estimate
+        t^2     = df (K - 1) / (1 - K r)     K = (alpha^2 r)^(-1 / (df + 1))
+        reach   = t sqrt(V)
+        tau^2   = (sigma_arm^2 + sigma_base^2) (L + ln(1 + L)) / TUNED_N     L = 2 ln(1 / alpha)
+
+    `tau^2` follows the tuning rule of Howard et al. for `TUNED_N` observations of each side; a
+    fixed multiple of the noise is what makes the test invariant to scale. The t-mixture pays for
+    the estimated variance: where `K r >= 1` there is no bound at all yet.
+
+    The theory is for normal residuals of equal variance and shares that do not depend on the
+    results. Variances of one's own (shrunk, with Welch's df) and shares that a policy moves are
+    approximations, checked by simulation (`bench/verify_statistics.py`).
+
+    The promise spans one growing set of blocks. Once the window slides and old blocks leave, each
+    of its positions is a set of its own: a given look is then still wrong far more rarely than
+    `1 - level`, but over many windows some look will be.
 
     Args:
         effects: Estimated with a flat prior, so that the interval covers at its level.
+        arm: Index of the arm.
+        level: Confidence in (0, 1) that all looks together keep.
+
+    Returns:
+        The gain, or None for the baseline itself, for an arm that is not identified, and where the
+        data do not bound the effect even within a factor of 150.
+
+    Example:
+        >>> import numpy as np
+        >>> from policies.estimators.effects import ArmEffects
+        >>> effects = ArmEffects(np.array([0.0, -0.5]), np.diag([0.0, 0.006]),
+        ...                      np.array([30.0, 58.0]), np.array([0.09, 0.09]),
+        ...                      np.array([True, True]), 0)
+        >>> gain = gain_of(effects, 1)
+        >>> round(gain.value, 3), round(gain.low, 3), round(gain.high, 3)
+        (0.393, 0.222, 0.527)
+    """
+    if arm == effects.baseline or not effects.identified[arm]:
+        return None
+    variance, df = float(effects.covariance[arm, arm]), float(effects.df[arm])
+    unit = float(effects.noise[arm] + effects.noise[effects.baseline])
+    wanted = -2.0 * math.log(1.0 - level)
+    tau_sq = unit * (wanted + math.log1p(wanted)) / TUNED_N
+    log_r = -math.log1p(tau_sq / variance)
+    log_k = (wanted - log_r) / (df + 1.0)
+    if log_k + log_r >= 0.0:
+        return None
+    reach = math.sqrt(variance * df * math.expm1(log_k) / -math.expm1(log_k + log_r))
+    return _gain(float(effects.mean[arm]), reach) if reach <= _MOST_REACH else None
+
+
+def fixed_sample_gain(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
+    """Gain of an arm with its t-interval, which holds at one look chosen before the data came.
+
+    For checks of the model. What people look at repeatedly is `gain_of`.
+
+    Args:
+        effects: Estimated with a flat prior.
         arm: Index of the arm.
         level: Confidence in (0, 1).
 
@@ -83,19 +151,22 @@ def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
     Example:
         >>> import numpy as np
         >>> from policies.estimators.effects import ArmEffects
-        >>> effects = ArmEffects(np.array([0.0, -0.5]), np.diag([0.0, 0.01]),
-        ...                      np.array([10.0, 10.0]), np.array([True, True]), 0)
-        >>> gain = gain_of(effects, 1)
+        >>> effects = ArmEffects(np.array([0.0, -0.5]), np.diag([0.0, 0.006]),
+        ...                      np.array([30.0, 58.0]), np.array([0.09, 0.09]),
+        ...                      np.array([True, True]), 0)
+        >>> gain = fixed_sample_gain(effects, 1)
         >>> round(gain.value, 3), round(gain.low, 3), round(gain.high, 3)
-        (0.393, 0.242, 0.515)
+        (0.393, 0.292, 0.481)
     """
     if arm == effects.baseline or not effects.identified[arm]:
         return None
-    delta = float(effects.mean[arm])
     sd = math.sqrt(float(effects.covariance[arm, arm]))
     reach = sd * student_t_quantile((1.0 + level) / 2.0, float(effects.df[arm]))
-    bound = [-math.expm1(min(d, _MOST_LOG)) for d in (delta, delta + reach, delta - reach)]
-    return Gain(*bound)
+    return _gain(float(effects.mean[arm]), reach)
+
+
+def _gain(delta: float, reach: float) -> Gain:
+    return Gain(*(-math.expm1(min(d, _MOST_LOG)) for d in (delta, delta + reach, delta - reach)))
 
 
 def tail_ratio(

@@ -1,8 +1,7 @@
 """Thompson sampling in a small world: finds the best arm, follows a change, and intervals cover.
 
-The world: log cost `y = level(t) + delta_a + N(0, 0.3)`, the sd of ln TPOT within a class (.1 to .4,
-adaptive_policies 4.5), `level` drifting by a slow wave and a random walk so that only concurrent
-comparison works. Requests arrive one per second; the view is rebuilt every 10 requests from blocks
+The world: log cost `y = level(t) + delta_a + N(0, 0.3)`, the noise that `policies.estimators.effects`
+expects, `level` drifting by a slow wave and a random walk so that only concurrent comparison works. Requests arrive one per second; the view is rebuilt every 10 requests from blocks
 of 30 seconds, as a snapshot would be. Seeds are fixed, so every figure below is reproducible; each
 tolerance says what it allows for.
 """
@@ -18,7 +17,7 @@ import pytest
 from policies.checks import example_arms
 from policies.estimators.cells import CellSums, LogCostSums, arm_view
 from policies.estimators.effects import arm_effects
-from policies.estimators.verdict import gain_of
+from policies.estimators.verdict import fixed_sample_gain
 from policies.estimators.window import exponential_weight
 from policies.proposal import draw
 from policies.thompson import ThompsonPolicy
@@ -125,11 +124,11 @@ def test_thompson_in_a_dominated_world_keeps_to_the_baseline() -> None:
 
 
 def covered(view: ArmView, effects: Sequence[float]) -> list[bool]:
-    """Whether the 95 % interval of each arm's gain contains the truth."""
+    """Whether each arm's 95 % interval, at one look, contains the truth: checks the model."""
     estimated = arm_effects(view)
     hits = []
     for arm in range(1, len(ARMS)):
-        gain = gain_of(estimated, arm)
+        gain = fixed_sample_gain(estimated, arm)
         assert gain is not None
         hits.append(gain.low <= 1.0 - np.exp(effects[arm]) <= gain.high)
     return hits

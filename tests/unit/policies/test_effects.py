@@ -141,6 +141,13 @@ def test_noise_of_an_unseen_arm_is_that_of_all_arms() -> None:
     assert nu.tolist() == [NU0 + 1000, NU0]
 
 
+def test_effects_carry_the_noise_they_were_weighted_with() -> None:
+    """The variance of one observation, by arm: what a spread in units of the noise refers to."""
+    view = view_of(np.array([[40.0, 10.0]]), np.zeros((1, 2)))
+    expected, _ = noise_variance(view.n, view.total_sq)
+    assert np.allclose(arm_effects(view).noise, expected)
+
+
 def test_degrees_of_freedom_lie_between_the_smaller_and_the_sum() -> None:
     """Welch and Satterthwaite: at least the smaller side's, at most both together."""
     n = np.array([[40.0, 10.0]])
@@ -152,7 +159,12 @@ def test_draws_have_the_posteriors_mean_and_covariance() -> None:
     """200 000 draws; tolerances are six standard errors of the sample moments."""
     covariance = np.array([[0.0, 0.0, 0.0], [0.0, 0.04, 0.03], [0.0, 0.03, 0.09]])
     effects = ArmEffects(
-        np.array([0.0, -0.5, 0.3]), covariance, np.full(3, 9.0), np.full(3, fill_value=True), 0
+        np.array([0.0, -0.5, 0.3]),
+        covariance,
+        np.full(3, 9.0),
+        np.full(3, 0.09),
+        np.full(3, fill_value=True),
+        0,
     )
     drawn = draw_effects(effects, np.random.default_rng(1), 200_000)
     assert np.allclose(drawn.mean(axis=0), effects.mean, atol=6 * 0.3 / 200_000**0.5)

@@ -1,0 +1,88 @@
+"""Verdicts that are looked at all the time: seldom false, soon there.
+
+The small form of `bench/verify_statistics.py`, whose world and measures it uses. Seeds are fixed, so
+every figure is reproducible; each tolerance says what it allows for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.verify_statistics import (
+    EFFECTS,
+    SAME,
+    World,
+    coverage,
+    false_verdicts,
+    first_verdict,
+    learning,
+)
+from policies.estimators.verdict import Verdict, fixed_sample_gain
+
+
+@pytest.mark.parametrize(
+    ("world", "seeds"),
+    [(SAME, 60), (replace(SAME, sd=(0.15, 0.6, 0.3)), 30), (replace(SAME, thompson=True), 25)],
+    ids=["uniform", "unequal noise", "thompson"],
+)
+def test_where_no_arm_differs_few_are_ever_judged(world: World, seeds: int) -> None:
+    """Of two arms and 200 looks, at most 5 % of arms ever show a gain or a loss.
+
+    The arms of a seed share a baseline, so a seed counts once: two standard errors,
+    2 sqrt(0.05 * 0.95 / seeds), are allowed above 5 %: 5.6, 8.0 and 8.7 points. The interval for
+    one look is far outside: see below.
+    """
+    ever = false_verdicts(world, seeds).any(axis=2)
+    assert ever.mean() <= 0.05 + 2 * (0.05 * 0.95 / seeds) ** 0.5
+
+
+def test_the_interval_of_one_look_would_break_the_promise() -> None:
+    """The same measure sees what it is for: over 20 % of arms, where 400 seeds gave about 40 %."""
+    assert false_verdicts(SAME, 12, fixed_sample_gain).any(axis=2).mean() > 0.2
+
+
+@pytest.mark.parametrize("thompson", [False, True])
+def test_the_truth_is_inside_at_every_look(*, thompson: bool) -> None:
+    """Of arms that differ, at least 95 % are covered at all 30 looks, less two standard errors.
+
+    Three arms of a seed share a baseline, so a seed counts once: 60 seeds, 5.6 points.
+    """
+    held = coverage(World(((300, EFFECTS),), thompson=thompson), 60)
+    assert held.always.mean() >= 0.95 - 0.056
+    assert (held.always <= held.last).all()
+
+
+def test_a_large_effect_is_shown_soon() -> None:
+    """An effect of -0.4 at noise 0.3 is a gain by 40 observations a side in 90 % of seeds or more.
+
+    At 40 the effect is 6 standard errors and the interval 3.2: no tolerance is needed.
+    """
+    first = first_verdict(World(((150, (0.0, -0.4)),)), 100)
+    soon = [
+        word is Verdict.GAIN and n <= 40
+        for word, n in zip(first.word, first.n.tolist(), strict=True)
+    ]
+    assert np.mean(soon) >= 0.9
+
+
+def test_no_difference_follows_the_same_sequence() -> None:
+    """Less noisy arms (0.1) that do not differ are said not to within 1,200 requests.
+
+    The reach of 3.3 standard errors falls below the margin of 0.05 at 87 observations a side; a
+    gain or a loss before that may come in 5 % of seeds, 3 of 20 at two standard errors.
+    """
+    first = first_verdict(World(((1200, (0.0, 0.0)),), sd=0.1), 20)
+    assert first.word.count(Verdict.NO_DIFFERENCE) >= 17
+    assert np.median(first.n) >= 80
+
+
+def test_learning_finds_the_best_arm_of_the_last_phase() -> None:
+    """The measure itself: half the traffic within 300 requests of a change, most of it later."""
+    world = World(((200, EFFECTS), (600, (0.0, -0.5, 0.1, -0.15))), thompson=True, half_life_s=150)
+    found = learning(world, 5)
+    assert np.allclose(found.shares.sum(axis=1), 1.0)
+    assert found.shares[:, 1].mean() > 0.8
+    assert np.median(found.took) <= 300
