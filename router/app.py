@@ -33,7 +33,7 @@ from router.estimates.writer import Writer
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.probe import PROBE_INTERVAL_S, Prober
 from router.fleet.state import FleetState
-from router.intake.http import data_app
+from router.intake.http import MAX_HEADER_BYTES, SERVER_LOG, RunningAnswers, data_app
 from router.lifecycle import Lifecycle
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
@@ -50,6 +50,8 @@ from router.stores.open import open_store
 _CLASS_IDS = (*CLASSES, OTHER)
 _TTL_SLACK_S = 10 * SLOT_S
 _STOP_FLUSH_S = 5.0
+_ENDING_S = 2.0
+"""For answers to end once no more time is given."""
 
 _log = logging.getLogger("specroute")
 
@@ -70,10 +72,17 @@ class _RouteRuntime:
 
 @dataclass(slots=True)
 class _StoreWatch:
-    """What the background work saw of the store."""
+    """What the background work saw of the store: reading and adding can fail apart."""
 
-    error: str | None = "not read yet"
-    last_read: float | None = field(default=None)
+    errors: dict[str, str] = field(default_factory=dict)
+    """By what was being done."""
+    last_read: float | None = None
+
+    @property
+    def error(self) -> str | None:
+        """Why the store is not up."""
+        unread = "not read yet" if self.last_read is None else None
+        return next(iter(self.errors.values()), unread)
 
 
 class Application:
@@ -110,7 +119,10 @@ class Application:
             for index, route in enumerate(config.routes)
         }
         self._watch = _StoreWatch()
+        # Neither is made for two at a time, and the last flush may meet a running one.
+        self._flushing, self._refreshing = asyncio.Lock(), asyncio.Lock()
         self._lifecycle = Lifecycle()
+        self._running = RunningAnswers()
         self._draining = False
         self._started = self._clock.monotonic()
         self.data_url = self.admin_url = ""
@@ -155,35 +167,48 @@ class Application:
 
     async def flush(self) -> None:
         """Adds what was learned to the store, and decisions to their file."""
-        try:
-            await self._writer.flush()
-        except StoreError as error:
-            self._store_failed(error)
-        await self._decision_log.flush()
+        async with self._flushing:
+            try:
+                await self._writer.flush()
+            except StoreError as error:
+                self._store_failed("add", error)
+            else:
+                self._store_answered("add")
+            await self._decision_log.flush()
 
     async def refresh(self) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
-        for route in self._routes.values():
-            try:
-                past = await route.reader.refresh()
-            except StoreError as error:
-                self._store_failed(error)
-                past = route.reader.past()
-            else:
-                self._store_answered()
-            route.snapshot = route.builder.build(past, self._clock.wall())
-            route.parts.chooser.plan = self._plan(route.policy, route.facts, route.snapshot)
+        async with self._refreshing:
+            for route in self._routes.values():
+                await self._refresh(route)
 
-    def _store_failed(self, error: StoreError) -> None:
-        if self._watch.error is None:
+    async def _refresh(self, route: _RouteRuntime) -> None:
+        try:
+            past = await route.reader.refresh()
+        except StoreError as error:
+            self._store_failed("read", error)
+            past = route.reader.past()
+        else:
+            self._watch.last_read = self._clock.monotonic()
+            self._store_answered("read")
+        for snapshot in route.builder.steps(past, self._clock.wall()):
+            if snapshot is not None:
+                route.snapshot = snapshot
+            await asyncio.sleep(0)
+        route.parts.chooser.plan = self._plan(route.policy, route.facts, route.snapshot)
+
+    async def probe(self) -> None:
+        """Asks every server for its health."""
+        await asyncio.gather(*(route.prober.round() for route in self._routes.values()))
+
+    def _store_failed(self, doing: str, error: StoreError) -> None:
+        if not self._watch.errors:
             _log.warning("store lost; serving and learning go on", extra={"error": str(error)})
-        self._watch.error = str(error)
+        self._watch.errors[doing] = str(error)
 
-    def _store_answered(self) -> None:
-        if self._watch.error is not None:
+    def _store_answered(self, doing: str) -> None:
+        if self._watch.errors.pop(doing, None) is not None and not self._watch.errors:
             _log.info("store answers")
-        self._watch.error = None
-        self._watch.last_read = self._clock.monotonic()
 
     # --- Start and stop -----------------------------------------------------------------------
 
@@ -197,8 +222,7 @@ class Application:
         try:
             await self._start_store()
             await self.refresh()
-            for route in self._routes.values():
-                await route.prober.round()
+            await self.probe()
             runners = await self._listen()
         except BaseException:
             await self._release()
@@ -206,23 +230,30 @@ class Application:
         store = self.config.store
         self._lifecycle.every(store.flush_interval_s, "flush", self.flush)
         self._lifecycle.every(store.refresh_interval_s, "refresh", self.refresh)
-        for model, route in self._routes.items():
-            self._lifecycle.every(PROBE_INTERVAL_S, f"probe {model}", route.prober.round)
+        self._lifecycle.every(PROBE_INTERVAL_S, "probe", self.probe)
         try:
             yield self
         finally:
             self._draining = True
+            no_more_time = asyncio.get_running_loop().call_later(
+                self.config.listen.drain_s, self.end_answers
+            )
             for runner in runners:
                 await runner.cleanup()
+            no_more_time.cancel()
             await self._lifecycle.stop()
             await self._release()
+
+    def end_answers(self) -> None:
+        """Ends answers that still run, each with an error that its client can tell."""
+        self._running.end()
 
     async def _start_store(self) -> None:
         if isinstance(self._store, EmbeddedStore):
             try:
                 await self._store.start()
             except StoreError as error:
-                self._store_failed(error)
+                self._store_failed("read", error)
 
     async def _release(self) -> None:
         try:
@@ -242,10 +273,14 @@ class Application:
                 self._clock,
                 max_body_bytes=listen.max_body_bytes,
                 refused=self._metrics.refuse,
+                running=self._running,
             ),
             handler_cancellation=True,
             access_log=None,
-            shutdown_timeout=listen.drain_s,
+            logger=SERVER_LOG,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            shutdown_timeout=listen.drain_s + _ENDING_S,
         )
         control = web.AppRunner(
             admin_app(self.state, self._metrics.exposition), access_log=None, shutdown_timeout=1.0
@@ -307,7 +342,7 @@ class Application:
     def _store_state(self) -> StoreState:
         last = self._watch.last_read
         return StoreState(
-            url=self.config.store.url.split("@")[-1],  # never a password
+            url=self.config.store.shown_url,
             up=self._watch.error is None,
             error=self._watch.error,
             snapshot_age_s=None if last is None else self._clock.monotonic() - last,
@@ -369,17 +404,24 @@ async def _bind(runner: web.AppRunner, host: str, port: int, key: str) -> str:
 
 
 async def serve(config: Config, started: Any = None) -> None:
-    """Serves until SIGTERM or SIGINT, then drains.
+    """Serves until SIGTERM or SIGINT, then drains; at a second signal it waits no longer.
 
     Args:
         config: The checked configuration.
         started: Called with the application once it listens.
     """
     stop = asyncio.Event()
+    application = Application(config)
+
+    def on_signal() -> None:
+        if stop.is_set():
+            application.end_answers()
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with Application(config).running() as application:
+        loop.add_signal_handler(number, on_signal)
+    async with application.running():
         if started is not None:
             started(application)
         await stop.wait()

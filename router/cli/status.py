@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
-import urllib.error
 import urllib.request
 from typing import Any
 
@@ -16,6 +16,8 @@ from rich.text import Text
 
 from router.errors import ConfigError
 
+# The admin port is on this machine: a proxy named in the environment has no business here.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _TIMEOUT_S = 5.0
 _REFRESH_S = 1.0
 _UNKNOWN = "–"
@@ -39,9 +41,10 @@ def fetch_state(url: str) -> dict[str, Any]:
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
     try:
-        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:  # noqa: S310
+        with _DIRECT.open(address, timeout=_TIMEOUT_S) as response:
             state = orjson.loads(response.read())
-    except (OSError, urllib.error.URLError, orjson.JSONDecodeError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # ValueError: the URL is malformed, or the answer is no JSON.
         reason = getattr(error, "reason", error)
         raise ConfigError(
             f"no proxy answers at {address} ({reason}); is `specroute serve` running, and is --url "

@@ -15,6 +15,15 @@ from pydantic import BaseModel, ValidationError
 from router.config.models import Config
 from router.errors import ConfigError
 
+_MESSAGES = {
+    "model_type": "must be a mapping of keys to values",
+    "too_short": "must hold at least one item",
+    "tuple_type": "must be a list",
+    "invalid_key": "a key must be text; put quotes around numbers and around on, off, yes and no",
+}
+"""Where pydantic's own words speak of Python."""
+
+_PASSWORD = re.compile(r"//.*@")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -45,15 +54,36 @@ def parse_config(text: str, environment: Mapping[str, str], *, name: str = "conf
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not valid YAML: {error}") from error
+        # Its own text quotes the line, which may hold a key.
+        raise ConfigError(f"{name}: not valid YAML{_place_of(error)}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: must be a mapping with at least the key `routes`")
     expanded = _expand(data, environment, ())
     try:
         return Config.model_validate(expanded)
     except ValidationError as error:
-        lines = [_explain(detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(f"{name}:\n" + "\n".join(f"  {line}" for line in lines)) from error
+        lines = [_explain(detail, data) for detail in _causes(error)]
+        # The chain ends here: pydantic's own text quotes what was given, keys too.
+        raise ConfigError(f"{name}:\n" + "\n".join(f"  {line}" for line in lines)) from None
+
+
+def _causes(error: ValidationError) -> list[Any]:
+    """The complaints, without those that a list is too short because an item of it was refused."""
+    details = error.errors(include_url=False)
+    paths = [detail["loc"] for detail in details]
+    return [
+        detail
+        for detail, path in zip(details, paths, strict=True)
+        if detail["type"] != "too_short"
+        or not any(len(other) > len(path) and other[: len(path)] == path for other in paths)
+    ]
+
+
+def _place_of(error: yaml.YAMLError) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return ""
+    mark = error.problem_mark
+    return f": {error.problem} (line {mark.line + 1}, column {mark.column + 1})"
 
 
 def _expand(value: Any, environment: Mapping[str, str], path: tuple[object, ...]) -> Any:
@@ -83,7 +113,7 @@ def _dotted(path: tuple[object, ...]) -> str:
     return text or "(top level)"
 
 
-def _explain(detail: Any) -> str:
+def _explain(detail: Any, data: Any) -> str:
     path = tuple(detail["loc"])
     if detail["type"] == "extra_forbidden":
         allowed = _fields_at(path[:-1])
@@ -92,11 +122,25 @@ def _explain(detail: Any) -> str:
         return f"{_dotted(path)}: unknown key; {hint}"
     if detail["type"] == "missing":
         return f"{_dotted(path)}: is required and missing"
-    message = detail["msg"].removeprefix("Value error, ")
-    given = detail.get("input")
+    message = _MESSAGES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+    given = _given_at(path, data)
     if isinstance(given, (str, int, float, bool)) and path[-1:] != ("api_key",):
-        return f"{_dotted(path)}: {message} (given: {given!r})"
+        return f"{_dotted(path)}: {message} (given: {_without_password(given)!r})"
     return f"{_dotted(path)}: {message}"
+
+
+def _given_at(path: tuple[object, ...], data: Any) -> object:
+    """What the file says there: the name of a variable, not what it holds."""
+    for part in path:
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
+            return None
+    return data
+
+
+def _without_password(given: object) -> object:
+    return _PASSWORD.sub("//…@", given) if isinstance(given, str) else given
 
 
 def _fields_at(path: tuple[object, ...]) -> list[str]:

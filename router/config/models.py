@@ -7,6 +7,7 @@ generated from these models (`router.config.reference`); a test compares them.
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -70,6 +71,7 @@ class Store(Model):
 
     url: str = Field(
         "embedded:",
+        repr=False,  # it may hold a password
         description=(
             "`embedded:` starts a private Valkey server; `redis://host:6379/0`, `rediss://…` and "
             "`unix:///path.sock` use yours; `memory:` keeps everything in this process."
@@ -97,6 +99,12 @@ class Store(Model):
         if not value.startswith(known):
             raise ValueError(f"must begin with one of {', '.join(known)}")
         return value
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without user, password and options: what may be displayed."""
+        scheme, separator, rest = self.url.partition("://")
+        return scheme + separator + rest.partition("?")[0].rpartition("@")[2]
 
 
 class Estimates(Model):
@@ -137,6 +145,11 @@ class Replica(Model):
             raise ValueError("must begin with http:// or https://")
         if value.rstrip("/").endswith("/v1"):
             raise ValueError("must not end in /v1: the path of the request is added to it")
+        parts = urlsplit(value)
+        if not parts.hostname or parts.port == 0:
+            raise ValueError("must name a host, and a port above 0 if any")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError("must not hold a user, a query or a fragment; keys go into api_key")
         return value.rstrip("/")
 
 
@@ -180,7 +193,17 @@ class Pool(Model):
         ),
     )
     replicas: tuple[Replica, ...] = Field(min_length=1, description="Servers of the pool.")
-    timeouts: Timeouts = Field(default_factory=Timeouts)
+    timeouts: Timeouts = Field(default_factory=Timeouts, description="Limits of one try.")
+
+    @field_validator("api_key")
+    @classmethod
+    def _one_header_line(cls, value: SecretStr | None) -> SecretStr | None:
+        text = value.get_secret_value() if value is not None else "-"
+        if not text or not text.isascii() or not text.isprintable() or text != text.strip():
+            raise ValueError(
+                "must be printable ASCII, not empty, without spaces or line ends around it"
+            )
+        return value
 
 
 class Policy(Model):
@@ -200,7 +223,7 @@ class Route(Model):
     allow_lossy: bool = Field(
         default=False, description="Whether pools with `lossless: false` may be used."
     )
-    policy: Policy = Field(default_factory=Policy)
+    policy: Policy = Field(default_factory=Policy, description="How its traffic is shared out.")
     pools: tuple[Pool, ...] = Field(min_length=1, description="Pools that serve the model.")
 
     @model_validator(mode="after")
@@ -219,11 +242,13 @@ class Route(Model):
 class Config(Model):
     """The whole file."""
 
-    listen: Listen = Field(default_factory=Listen)
-    admin: Admin = Field(default_factory=Admin)
-    store: Store = Field(default_factory=Store)
-    estimates: Estimates = Field(default_factory=Estimates)
-    decision_log: DecisionLog = Field(default_factory=DecisionLog)
+    listen: Listen = Field(default_factory=Listen, description="Where clients connect.")
+    admin: Admin = Field(default_factory=Admin, description="Where operators connect.")
+    store: Store = Field(default_factory=Store, description="Where what is learned is kept.")
+    estimates: Estimates = Field(default_factory=Estimates, description="How the past is weighed.")
+    decision_log: DecisionLog = Field(
+        default_factory=DecisionLog, description="Whether decisions are written to a file."
+    )
     routes: tuple[Route, ...] = Field(min_length=1, description="Models and their pools.")
 
     @model_validator(mode="after")

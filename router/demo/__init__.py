@@ -1,0 +1,1 @@
+"""What `specroute demo` needs to run real engines on the machine it is started on."""

@@ -11,8 +11,8 @@ small, so that it proposes nearly the same tokens at a fraction of the cost.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from router.demo.wheels import DemoError, Progress, ignore_progress
+from router.demo.errors import DemoError
+from router.demo.wheels import Progress, ignore_progress
 
 if TYPE_CHECKING:
-    from gguf import GGUFReader, GGUFWriter
-    from gguf.gguf_reader import ReaderTensor
     from numpy.typing import NDArray
 
 
@@ -36,7 +35,12 @@ __all__ = [
     "draft_formats",
     "prepare_draft",
     "prepare_target",
+    "q4_k_from_q4_1",
 ]
+
+# What the gguf package gives is typed as Any: it is imported late, and not everywhere.
+_Converted = tuple[Any, Any]
+_Convert = Callable[[Any], _Converted]
 
 _ALIGN = 256
 _BLOCK = 32
@@ -118,8 +122,8 @@ def _atomic(path: Path) -> Iterator[Path]:
             partial.replace(path)
     except OSError as error:
         raise DemoError(
-            f"The model file {path} could not be written ({error.strerror or error}); "
-            "free some disk space or choose another cache folder."
+            f"the model file {path} could not be written ({error.strerror or error}); "
+            "free some disk space or choose another cache folder"
         ) from error
 
 
@@ -138,7 +142,7 @@ def _rewrite(source: Path, target: Path, convert: _Convert, overrides: Mapping[s
     writer.close()
 
 
-def _copy_metadata(reader: GGUFReader, writer: GGUFWriter, overrides: Mapping[str, Any]) -> None:
+def _copy_metadata(reader: Any, writer: Any, overrides: Mapping[str, Any]) -> None:
     """Copy every field but the ones the writer makes itself, replacing the overridden ones."""
     array = _gguf().GGUFValueType.ARRAY
     for field in reader.fields.values():
@@ -149,7 +153,7 @@ def _copy_metadata(reader: GGUFReader, writer: GGUFWriter, overrides: Mapping[st
         writer.add_key_value(field.name, value, field.types[0], sub_type=sub_type)
 
 
-def _float32(tensor: ReaderTensor) -> _Converted:
+def _float32(tensor: Any) -> _Converted:
     """Give a tensor's values as 32-bit floats."""
     gguf = _gguf()
     values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
@@ -161,7 +165,7 @@ def _halves(draft_format: DraftFormat) -> _Convert:
     gguf = _gguf()
     kind = gguf.GGMLQuantizationType[draft_format.upper()]
 
-    def convert(tensor: ReaderTensor) -> _Converted:
+    def convert(tensor: Any) -> _Converted:
         values, as_float = _float32(tensor)
         if values.ndim == 1:
             return values, as_float
@@ -184,7 +188,7 @@ _PADDED_SHAPE: Mapping[str, Any] = {
 }
 
 
-def _padded_q4_k(tensor: ReaderTensor) -> _Converted:
+def _padded_q4_k(tensor: Any) -> _Converted:
     """Widen a tensor to multiples of 256 and store its matrices as Q4_K."""
     gguf = _gguf()
     kinds = gguf.GGMLQuantizationType
@@ -251,10 +255,9 @@ def _pack_six_bits(scales: NDArray[np.uint8], lows: NDArray[np.uint8]) -> NDArra
 def _gguf() -> Any:
     """Import the model reader late: only the demo's extra brings it."""
     try:
-        import gguf  # noqa: PLC0415
-        import gguf.quants  # noqa: PLC0415
+        importlib.import_module("gguf.quants")
+        return importlib.import_module("gguf")
     except ImportError as error:
         raise DemoError(
-            "The demo needs the package gguf; install it with: pip install 'specroute[demo]'"
+            "the demo needs the package gguf; install it with: pip install 'specroute[demo]'"
         ) from error
-    return gguf

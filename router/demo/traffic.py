@@ -37,7 +37,7 @@ class Answered:
 
 
 class Traffic:
-    """A few applications in one: each worker sends a prompt, waits for its answer, sends the next."""
+    """A few applications in one: each sends a prompt, waits for its answer, sends the next."""
 
     def __init__(
         self, base_url: str, model: str, prompts: Sequence[DemoPrompt], *, seed: int
@@ -88,13 +88,12 @@ class Traffic:
         arguments: dict[str, Any] = {**prompt.body, "model": self._model}
         create = self._client.chat.completions.with_raw_response.create
         raw = await create(**arguments, stream=streamed)
+        reply = raw.parse()
         pieces = 1
-        if streamed:
+        if isinstance(reply, openai.AsyncStream):
             pieces = 0
-            async for event in raw.parse():
+            async for event in reply:
                 pieces += bool(event.choices and event.choices[0].delta.content)
-        else:
-            raw.parse()
         return Answered(
             label=prompt.label,
             class_id=raw.headers.get("x-specroute-class", "?"),

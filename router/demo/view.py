@@ -57,9 +57,7 @@ def _finding(class_id: str, cell: dict[str, Any]) -> Text:
     style = {"gain": "green", "loss": "red"}.get(cell["verdict"], "cyan")
     text = Text(f"{class_id} on {cell['pool']} {_LEAD[cell['verdict']]}", style)
     if gain:
-        text.append(
-            f": {gain['value']:+.0%} time saved [{gain['low']:+.0%}, {gain['high']:+.0%}]"
-        )
+        text.append(f": {gain['value']:+.0%} time saved [{gain['low']:+.0%}, {gain['high']:+.0%}]")
     if length is not None:
         text.append(f", {length:.2f} tokens per step")
     if cell["share"] is not None:

@@ -47,7 +47,7 @@ class LlamaCpp:
         if drafted is None or accepted is None or accepted > drafted:
             return Reading(tokens, prompt_tokens, unread=("timings.draft_n",))
         steps = tokens - accepted
-        if steps < 1 and tokens > 0:
+        if steps < min(tokens, 1):
             # Accepted drafts are counted before a limit cuts the answer, so on a very short one
             # they can outnumber its tokens. Such a record says nothing about steps.
             return Reading(tokens, prompt_tokens, unread=("timings.draft_n_accepted",))

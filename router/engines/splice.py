@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-
-import orjson
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _OPEN = (b"{", b"[")
@@ -31,7 +30,17 @@ def set_member(body: bytes, key: str, value: bytes, *, present: bool) -> bytes:
         return body[:start] + value + body[end:]
     after = body.index(b"{") + 1
     comma = b"" if body[after:].lstrip()[:1] == b"}" else b","
-    return body[:after] + orjson.dumps(key) + b":" + value + comma + body[after:]
+    return body[:after] + json.dumps(key).encode() + b":" + value + comma + body[after:]
+
+
+def member_text(body: bytes, key: str) -> bytes:
+    """The text of a top-level member's value; of the last one where there are several.
+
+    >>> member_text(b'{"a": 1, "b" : {"c": "}"} }', "b")
+    b'{"c": "}"}'
+    """
+    start, end = _value_span(body, key)
+    return body[start:end]
 
 
 def _value_span(body: bytes, key: str) -> tuple[int, int]:
@@ -48,11 +57,10 @@ def _value_span(body: bytes, key: str) -> tuple[int, int]:
             if current == key:
                 found = (start, start + len(body[start : match.start()].rstrip()))
             current = None
-            depth -= token == b"}"
         elif token in _CLOSE:
             depth -= 1
         elif depth == 1 and token == b":" and current is None:
-            current = str(orjson.loads(last_string))
+            current = json.loads(last_string)  # orjson refuses unpaired surrogates
             start = match.end()
             start += len(body[start:]) - len(body[start:].lstrip())
         elif depth == 1:

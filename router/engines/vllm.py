@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading, choices_asked, count, member
-from router.engines.splice import set_member
+from router.engines.splice import member_text, set_member
 from router.types import ParsedRequest
 
 
@@ -31,14 +29,21 @@ class Vllm:
         options = request.fields.get("stream_options")
         if options is not None and not isinstance(options, Mapping):
             return Ask(request.body)  # for the engine to refuse
-        if member(options, "include_usage") is True:
+        if member(options, "include_usage") not in (None, False):
             return Ask(request.body)
-        merged = {**(options or {}), "include_usage": True}
+        if member(options, "continuous_usage_stats"):
+            # Without include_usage it is ignored; together, every event would carry usage.
+            return Ask(request.body)
+        asked = b'{"include_usage":true}'
+        if options is not None:
+            asked = set_member(
+                member_text(request.body, "stream_options"),
+                "include_usage",
+                b"true",
+                present="include_usage" in options,
+            )
         body = set_member(
-            request.body,
-            "stream_options",
-            orjson.dumps(merged),
-            present="stream_options" in request.fields,
+            request.body, "stream_options", asked, present="stream_options" in request.fields
         )
         return Ask(body, strip_usage=True)
 
@@ -77,13 +82,24 @@ def _spec_usage(tokens: int, record: object) -> SpecUsage | None:
         return None
     histogram = member(record, "acceptance_histogram")
     known = isinstance(histogram, list) and all(count(item) is not None for item in histogram)
-    # `num_spec_steps` leaves out the steps without a draft. Accepted tokens are counted before a
-    # stop string cuts the answer, so the difference can be nonsense on a very short one.
-    steps = tokens - accepted
     return SpecUsage(
-        steps=steps if steps >= 1 else None,
+        steps=_steps(tokens, accepted, count(member(record, "num_spec_steps"))),
         drafted=drafted,
         accepted=accepted,
         accepted_per_step=tuple(histogram) if known and histogram else None,
         num_speculative_tokens=count(member(record, "num_spec_tokens")) or None,
     )
+
+
+def _steps(tokens: int, accepted: int, drafted_steps: int | None) -> int | None:
+    """All decode steps of an answer.
+
+    `num_spec_steps` leaves out those without a draft, so it is tokens less accepted ones. But
+    accepted ones are counted before the answer's end cuts the last step, which makes the
+    difference too small; it is never below the steps with a draft and the one that gave the first
+    token.
+    """
+    steps = tokens - accepted
+    if drafted_steps:
+        steps = max(steps, drafted_steps + 1)
+    return steps if 1 <= steps <= tokens else None

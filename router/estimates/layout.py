@@ -1,6 +1,7 @@
 """How sums are laid out in the store: one hash for each route and slot of ten seconds.
 
 Key    `{PREFIX:MODEL}:v1:slot:NUMBER`; the braces keep a route's keys in one slot of a cluster.
+Writer `{PREFIX:MODEL}:v1:writer:NAME` holds the number of a writer's last batch.
 Field  `ARM|CLASS|NAME`, the names being those of `policies.estimators.cells`.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from policies.types import ArmId, ClassId
+from router.clock import Clock
 
 SLOT_S = 10
 """Length of a slot in seconds."""
@@ -35,14 +37,30 @@ def slot_at(wall: float) -> int:
     return int(wall // SLOT_S)
 
 
+class SlotClock:
+    """The current slot, which never goes back: what is sealed stays sealed.
+
+    Time services may set the wall clock back; the slot then lasts until time has caught up.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._latest = 0
+
+    def now(self) -> int:
+        """Number of the current slot."""
+        self._latest = max(self._latest, slot_at(self._clock.wall()))
+        return self._latest
+
+
 def slot_key(prefix: str, model: str, slot: int) -> str:
     """Key of a slot's hash."""
     return f"{_tag(prefix, model)}:v1:slot:{slot}"
 
 
-def batch_key(prefix: str, model: str, batch: str) -> str:
-    """Key that remembers a batch."""
-    return f"{_tag(prefix, model)}:v1:batch:{batch}"
+def writer_key(prefix: str, model: str, writer: str) -> str:
+    """Key of the number of a writer's last batch."""
+    return f"{_tag(prefix, model)}:v1:writer:{writer}"
 
 
 def _tag(prefix: str, model: str) -> str:

@@ -17,9 +17,9 @@ from router.estimates.layout import (
     SLOT_S,
     SLOTS_PER_BLOCK,
     Cells,
+    SlotClock,
     merge_cells,
     merge_fields,
-    slot_at,
     slot_key,
 )
 from router.estimates.writer import Writer
@@ -51,7 +51,7 @@ class Reader:
     ) -> None:
         self._store = store
         self._writer = writer
-        self._clock = clock
+        self._slots = SlotClock(clock)
         self._prefix = prefix
         self._model = model
         self._window_slots = max(OPEN_SLOTS, window_s // SLOT_S)
@@ -68,7 +68,7 @@ class Reader:
         Raises:
             StoreError: The store did not answer; `past` still gives what is known.
         """
-        current = slot_at(self._clock.wall())
+        current = self._slots.now()
         oldest = current - self._window_slots
         first = oldest if self._next is None else max(self._next, oldest)
         slots = range(first, current + 1)
@@ -90,8 +90,12 @@ class Reader:
         return self.past()
 
     def past(self) -> Past:
-        """What is known now: sealed and open slots, and this process's unconfirmed sums."""
-        newest = slot_at(self._clock.wall()) // SLOTS_PER_BLOCK
+        """What is known now: sealed and open slots, and this process's unconfirmed sums.
+
+        A batch that was on its way while the store was read may be missing or show twice until
+        the next refresh.
+        """
+        newest = self._slots.now() // SLOTS_PER_BLOCK
         blocks: dict[int, Cells] = dict(self._sealed)
         for block, cells in self._open.items():
             _overlay(blocks, block, cells)

@@ -5,7 +5,7 @@ Pure: sums in, values out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.estimators.cells import CellSums, add, arm_view
@@ -101,7 +101,18 @@ class SnapshotBuilder:
 
     def build(self, past: Past, wall: float) -> Snapshot:
         """Turns sums into what is known."""
+        *_, snapshot = self.steps(past, wall)
+        if snapshot is None:
+            raise AssertionError("the last step is the snapshot")
+        return snapshot
+
+    def steps(self, past: Past, wall: float) -> Iterator[Snapshot | None]:
+        """The same in pieces, a class each, so that requests get their turn in between.
+
+        Yields None after each piece and the snapshot at the end.
+        """
         blocks = self._blocks(past)
+        yield None
         growing = [block for index, block in blocks.items() if index not in past.complete]
         totals = _sum([self._past, *growing])
         recent = _sum(
@@ -111,16 +122,12 @@ class SnapshotBuilder:
             (exponential_weight(wall - (index + 1) * BLOCK_S, self._half_life_s), block)
             for index, block in sorted(blocks.items())
         ]
-        classes = sorted({class_id for _, class_id in totals})
+        classes: dict[ClassId, ClassSnapshot] = {}
+        for class_id in sorted({class_id for _, class_id in totals}):
+            classes[class_id] = self._class(class_id, weighted, totals, recent)
+            yield None
         self._version += 1
-        return Snapshot(
-            version=self._version,
-            built_wall=wall,
-            arms=self._arms,
-            classes={
-                class_id: self._class(class_id, weighted, totals, recent) for class_id in classes
-            },
-        )
+        yield Snapshot(self._version, wall, self._arms, classes)
 
     def _blocks(self, past: Past) -> dict[int, _Block]:
         known = {index: self._parsed.get(index) for index in past.blocks}

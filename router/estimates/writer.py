@@ -6,23 +6,23 @@ cell, not by request, so memory stays bounded; they are added when it comes back
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policies.types import ArmId, ClassId
 from router.clock import Clock
-from router.errors import StoreError
 from router.estimates.layout import (
     LATE_SLOTS,
     Cells,
-    batch_key,
+    SlotClock,
     field_name,
     merge_fields,
-    slot_at,
     slot_key,
+    writer_key,
 )
-from router.stores.base import CounterStore
+from router.stores.base import Batch, CounterStore
 
 MAX_PENDING_FIELDS = 200_000
 
@@ -32,9 +32,10 @@ _Slots = dict[int, dict[str, int]]
 @dataclass(slots=True)
 class _Route:
     pending: _Slots
-    batch: str | None = None
+    number: int = 0
+    """Of the last batch that was made."""
     sent: _Slots | None = None
-    """What `batch` holds, for as long as the store has not confirmed it."""
+    """What that batch holds, for as long as the store has not confirmed it."""
 
 
 class Writer:
@@ -50,10 +51,12 @@ class Writer:
         max_fields: int = MAX_PENDING_FIELDS,
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._slots = SlotClock(clock)
         self._prefix = prefix
         self._ttl_s = ttl_s
         self._max_fields = max_fields
+        self._name = secrets.token_hex(8)
+        self._flushing = asyncio.Lock()
         self._routes: dict[str, _Route] = {}
         self._fields = 0
         self.dropped = 0
@@ -64,18 +67,19 @@ class Writer:
     def add(
         self, model: str, arm_id: ArmId, class_id: ClassId, increments: Mapping[str, int]
     ) -> None:
-        """Adds the increments of one finished request; never waits."""
+        """Adds the increments of one finished request, all or none; never waits."""
         route = self._routes.setdefault(model, _Route({}))
-        slot = route.pending.setdefault(slot_at(self._clock.wall()), {})
-        for name, value in increments.items():
-            field = field_name(arm_id, class_id, name)
-            known = slot.get(field)
-            if known is None:
-                if self._fields >= self._max_fields:
-                    self.dropped += 1
-                    continue
-                self._fields += 1
-            slot[field] = (known or 0) + value
+        number = self._slots.now()
+        fields = {field_name(arm_id, class_id, name): value for name, value in increments.items()}
+        new = len(fields.keys() - route.pending.get(number, {}).keys())
+        if self._fields + new > self._max_fields:
+            # Half a request would leave a count without its sum.
+            self.dropped += len(fields)
+            return
+        self._fields += new
+        slot = route.pending.setdefault(number, {})
+        for field, value in fields.items():
+            slot[field] = slot.get(field, 0) + value
 
     def unconfirmed(self, model: str) -> Cells:
         """What this process has learned and the store has not confirmed, without slots."""
@@ -93,27 +97,26 @@ class Writer:
         Raises:
             StoreError: The store did not take it; nothing is lost, the next call sends it again.
         """
-        for model, route in self._routes.items():
-            if route.sent is not None:
-                await self._send(model, route)
-            if route.pending:
-                route.sent, route.pending = route.pending, {}
-                route.batch = secrets.token_hex(8)
-                await self._send(model, route)
+        self._slots.now()  # keeps up with time when nothing is added either
+        async with self._flushing:
+            for model, route in list(self._routes.items()):
+                if route.sent is not None:
+                    await self._send(model, route, route.sent)
+                if route.pending:
+                    route.sent, route.pending = route.pending, {}
+                    route.number += 1
+                    await self._send(model, route, route.sent)
 
-    async def _send(self, model: str, route: _Route) -> None:
-        if route.sent is None or route.batch is None:
-            raise StoreError("nothing to send")
+    async def _send(self, model: str, route: _Route, sent: _Slots) -> None:
         # Sealed slots are never read again, so what comes late goes into a slot that is open.
         # If an earlier try of this batch did arrive, the store ignores this one whatever it holds.
-        earliest = slot_at(self._clock.wall()) - LATE_SLOTS
+        earliest = self._slots.now() - LATE_SLOTS
         deltas: dict[str, dict[str, int]] = {}
-        for slot, fields in route.sent.items():
+        for slot, fields in sent.items():
             target = deltas.setdefault(slot_key(self._prefix, model, max(slot, earliest)), {})
             for field, value in fields.items():
                 target[field] = target.get(field, 0) + value
-        self.refused += await self._store.add(
-            batch_key(self._prefix, model, route.batch), deltas, self._ttl_s
-        )
-        self._fields -= sum(len(fields) for fields in route.sent.values())
-        route.sent = route.batch = None
+        batch = Batch(writer_key(self._prefix, model, self._name), route.number)
+        self.refused += await self._store.add(batch, deltas, self._ttl_s)
+        self._fields -= sum(len(fields) for fields in sent.values())
+        route.sent = None

@@ -10,10 +10,13 @@ import aiohttp
 from router.clock import Clock
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import FleetState
+from router.types import ReplicaId
 
 PROBE_INTERVAL_S = 2.0
 _TIMEOUT_S = 2.0
-_OK = 200
+_LATE = 1
+"""Probes that a server known to be alive may miss: a busy one is late, not dead."""
+_SERVER_ERROR = 500
 
 _log = logging.getLogger("specroute.probe")
 
@@ -25,6 +28,8 @@ class Prober:
         self._route = route
         self._fleet = fleet
         self._clock = clock
+        self._late: dict[ReplicaId, int] = {}
+        """Probes in a row that a server has let pass, by servers that have answered before."""
 
     async def round(self) -> None:
         """Probes all servers once, side by side."""
@@ -46,9 +51,17 @@ class Prober:
             async with session.get(
                 replica.url + pool.adapter.health_path, headers=headers, allow_redirects=False
             ) as response:
-                up = response.status == _OK
-        except (aiohttp.ClientError, OSError, TimeoutError):
+                # One that answers 401 or 404 is alive: what it thinks of us is for requests to see.
+                up = response.status < _SERVER_ERROR
+        except TimeoutError:
+            if self._late.get(replica.replica_id, _LATE) < _LATE:
+                self._late[replica.replica_id] += 1
+                return
             up = False
+        except (aiohttp.ClientError, OSError):
+            up = False
+        else:
+            self._late[replica.replica_id] = 0
         if self._fleet.mark(replica, up=up, now=self._clock.monotonic()):
             _log.warning(
                 "server is %s", "up" if up else "down", extra={"replica": replica.replica_id}

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
 from router.clock import Clock
 from router.errors import Reason, RequestError
 from router.pipeline import Pipeline, RawRequest
-from router.relay.sink import ClientGoneError
+from router.relay.sink import ClientGoneError, error_ending
 from router.types import Endpoint, Headers
 
+STALLED_S = 60.0
+"""A client that takes or sends nothing for so long has gone, even if its connection has not; what
+nginx's `send_timeout` is by default. For taking it only begins once all buffers are full."""
+
+_NEVER_WAITS = 32 * 1024
+"""Bytes that a transport takes at once: below asyncio's high-water mark of 64 KiB."""
+
+_LAST_WORDS_S = 1.0
+_EVENT_STREAM = "text/event-stream"
+
 _log = logging.getLogger("specroute.http")
+
+
+class _Discreet(logging.Filter):
+    """aiohttp quotes what it could not read of a request, keys and prompts included."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Lets everything else pass."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+            return True
+        _log.info("request is not readable as HTTP", extra={"error": type(error).__name__})
+        return False
+
+
+SERVER_LOG = logging.getLogger("specroute.server")
+"""What aiohttp's server itself has to say."""
+SERVER_LOG.addFilter(_Discreet())
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Of a header's value and of the request line: as much as engines take."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -41,7 +76,7 @@ class AiohttpSink:
     async def start(self, status: int, headers: Headers) -> None:
         """Sends the status line and the headers."""
         response = web.StreamResponse(status=status, headers=CIMultiDict(headers))
-        if (response.content_type or "").lower() == "text/event-stream":
+        if response.content_type == _EVENT_STREAM:
             # Proxies in front of us must not hold the stream back.
             response.headers.setdefault("X-Accel-Buffering", "no")
             response.headers.setdefault("Cache-Control", "no-cache")
@@ -56,9 +91,21 @@ class AiohttpSink:
         if self.response is None:
             raise RuntimeError("write before start")
         try:
-            await self.response.write(data)
+            if self._has_room(len(data)):
+                await self.response.write(data)
+                return
+            async with asyncio.timeout(STALLED_S):
+                await self.response.write(data)
+        except TimeoutError as error:
+            await self.abort()
+            raise ClientGoneError from error
         except ConnectionError as error:
             raise ClientGoneError from error
+
+    def _has_room(self, size: int) -> bool:
+        # Spares nearly every piece of a stream the price of a timer.
+        transport = self._request.transport
+        return transport is None or transport.get_write_buffer_size() + size < _NEVER_WAITS
 
     async def close(self) -> None:
         """Ends the body."""
@@ -72,8 +119,62 @@ class AiohttpSink:
     async def abort(self) -> None:
         """Cuts the connection."""
         transport = self._request.transport
-        if transport is not None:
-            transport.abort()
+        if transport is None:
+            return
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            # A reset, because to a client of HTTP/1.0 an orderly end is the end of the body.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+
+    async def end_with(self, error: RequestError) -> web.StreamResponse:
+        """Ends an answer that cannot go on, so that nobody takes it for a whole one.
+
+        Raises:
+            RequestError: It has not begun; the error is the answer.
+        """
+        if self.response is None:
+            raise error
+        if self.response.content_type != _EVENT_STREAM:
+            await self.abort()
+            return self.response
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self.write(error_ending(error))
+                await self.close()
+        except (ClientGoneError, TimeoutError):
+            await self.abort()
+        return self.response
+
+
+_SINK = web.RequestKey("sink", AiohttpSink)
+
+
+class RunningAnswers:
+    """Requests being answered now, so that a drain can end those that take too long."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.ended = False
+        """No more time is given."""
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Counts the current task for as long as the block runs."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is answered inside a task")
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    def end(self) -> None:
+        """Interrupts all of them."""
+        self.ended = True
+        for task in tuple(self._tasks):
+            task.cancel()
 
 
 def data_app(
@@ -83,6 +184,7 @@ def data_app(
     *,
     max_body_bytes: int,
     refused: Callable[[Reason], None],
+    running: RunningAnswers,
 ) -> web.Application:
     """The application of the data port.
 
@@ -92,16 +194,19 @@ def data_app(
         clock: For arrival times.
         max_body_bytes: Largest body accepted.
         refused: Told about every error reply of ours.
+        running: Told about every request that goes to an engine.
     """
-    edge = _Edge(pipeline, readiness, clock, refused)
+    edge = _Edge(
+        pipeline, readiness, clock, max_body_bytes=max_body_bytes, refused=refused, running=running
+    )
 
     @web.middleware
     async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await edge.answered(request, handler)
 
-    app = web.Application(client_max_size=max_body_bytes, middlewares=[errors])
+    app = web.Application(middlewares=[errors])
     for endpoint in Endpoint:
-        app.router.add_post(endpoint.value, edge.generate)
+        app.router.add_post(endpoint.value, edge.generate, expect_handler=edge.expected)
     app.router.add_get("/v1/models", edge.models)
     app.router.add_get("/v1/models/{model:.+}", edge.model)
     app.router.add_get("/health", edge.health)
@@ -117,26 +222,68 @@ class _Edge:
         pipeline: Pipeline,
         readiness: Readiness,
         clock: Clock,
+        *,
+        max_body_bytes: int,
         refused: Callable[[Reason], None],
+        running: RunningAnswers,
     ) -> None:
         self._pipeline = pipeline
         self._readiness = readiness
         self._clock = clock
+        self._max_body_bytes = max_body_bytes
         self._refused = refused
+        self._running = running
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Requests that can speculate."""
         arrival_s = self._clock.monotonic()
-        sink = AiohttpSink(request)
+        sink = request[_SINK] = AiohttpSink(request)
         raw = RawRequest(
             endpoint=Endpoint(request.path),
-            path_qs=request.raw_path,
+            path_qs=_target(request),
             headers=_headers(request),
-            body=await request.read(),
+            body=await self._body(request),
             arrival_s=arrival_s,
         )
-        await self._pipeline.handle(raw, sink)
+        try:
+            with self._running.entered():
+                await self._pipeline.handle(raw, sink)
+        except asyncio.CancelledError:
+            if not self._running.ended:
+                raise
+            return await sink.end_with(RequestError(Reason.DRAINING, "The proxy is stopping."))
         return sink.response or web.Response()
+
+    async def _body(self, request: web.Request) -> bytes:
+        parts: list[bytes] = []
+        left = self._max_body_bytes
+        try:
+            while True:
+                async with asyncio.timeout(STALLED_S):
+                    part = await request.content.readany()
+                if not part:
+                    return b"".join(parts)
+                left -= len(part)
+                if left < 0:
+                    raise _too_large()
+                parts.append(part)
+        except TimeoutError:
+            raise RequestError(
+                Reason.INVALID_REQUEST, "The request body stopped coming before its end."
+            ) from None
+        except web.RequestPayloadError as error:
+            raise RequestError(
+                Reason.INVALID_REQUEST, "The request body cannot be decoded."
+            ) from error
+
+    async def expected(self, request: web.Request) -> web.Response | None:
+        """Gives a client that waits for it leave to send its body, unless that is too large."""
+        if (request.content_length or 0) > self._max_body_bytes:
+            return self._refuse(_too_large())
+        if request.headers["Expect"].lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the answer itself has not begun
+        return None
 
     async def models(self, request: web.Request) -> web.Response:
         """One name for each route."""
@@ -173,11 +320,19 @@ class _Edge:
         except RequestError as error:
             return self._refuse(error)
         except web.HTTPException as error:
-            return self._refuse(_as_request_error(error, request))
+            reply = self._refuse(_as_request_error(error, request))
+            if "Allow" in error.headers:
+                reply.headers["Allow"] = error.headers["Allow"]
+            return reply
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything.
             _log.exception("request failed", extra={"path": request.path})
-            return self._refuse(RequestError(Reason.INTERNAL, "Internal error."))
+            flaw = RequestError(Reason.INTERNAL, "Internal error.")
+            sink: AiohttpSink | None = request.get(_SINK)
+            if sink is None or sink.response is None:
+                return self._refuse(flaw)
+            # A second answer must not follow into the first one.
+            return await sink.end_with(flaw)
 
     def _refuse(self, error: RequestError) -> web.Response:
         self._refused(error.reason)
@@ -192,7 +347,7 @@ class _Edge:
 def _as_request_error(error: web.HTTPException, request: web.Request) -> RequestError:
     match error:
         case web.HTTPRequestEntityTooLarge():
-            return RequestError(Reason.BODY_TOO_LARGE, "The request body is too large.")
+            return _too_large()
         case web.HTTPMethodNotAllowed():
             allowed = ", ".join(sorted(error.allowed_methods))
             return RequestError(
@@ -203,6 +358,16 @@ def _as_request_error(error: web.HTTPException, request: web.Request) -> Request
             return RequestError(Reason.UNKNOWN_PATH, f"Unknown path: {request.path}.")
         case _:
             return RequestError(Reason.INVALID_REQUEST, error.reason)
+
+
+def _too_large() -> RequestError:
+    return RequestError(Reason.BODY_TOO_LARGE, "The request body is too large.")
+
+
+def _target(request: web.Request) -> str:
+    # In the absolute form the target names a host too, which decides nothing here.
+    target = request.raw_path
+    return target if target.startswith("/") else request.rel_url.raw_path_qs
 
 
 def _headers(request: web.Request) -> Headers:

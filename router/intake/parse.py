@@ -42,7 +42,7 @@ def _loads(body: bytes) -> Any:
         strict = error
     # Engines written in Python also take NaN and unpaired surrogates; so must we.
     try:
-        return json.loads(body)
+        return json.loads(body.decode("utf-8-sig", errors="surrogatepass"))
     except RecursionError:
         raise RequestError(
             Reason.INVALID_REQUEST, "The request body is nested too deeply."

@@ -17,6 +17,7 @@ MAX_WHOLE_BYTES = 4 * 1024 * 1024
 """A whole answer beyond this size is forwarded without being read."""
 
 _MAX_MARKED_EVENTS = 4
+_DONE = b"[DONE]"
 _NULL_USAGE = b',"usage":null'
 _DELTA_CONTENT = (
     "content",
@@ -115,6 +116,7 @@ class StreamHarvest:
         self.broken = False
         self.complete = False
         self._markers = tuple(markers)
+        self._whole_events = strip_usage
         self._strip = strip_usage
         self._splitter: EventSplitter | None = EventSplitter()
         self._marked: list[bytes] = []
@@ -132,8 +134,8 @@ class StreamHarvest:
             events = self._splitter.feed(data)
         except EventTooLargeError:
             rest, self._splitter = self._splitter.rest(), None
-            return rest if self._strip else data
-        if not self._strip:
+            return rest if self._whole_events else data
+        if not self._whole_events:
             for event in events:
                 self._observe(event, now)
             return data
@@ -141,8 +143,10 @@ class StreamHarvest:
 
     def finish(self) -> bytes:
         """Ends the stream; one that never said `[DONE]` is broken."""
+        rest = self._splitter.rest() if self._splitter else b""
+        self.complete = self.complete or event_data(rest) == _DONE  # without its blank line
         self.broken = self.broken or (not self.complete and self._splitter is not None)
-        return self._splitter.rest() if self._strip and self._splitter else b""
+        return rest if self._whole_events else b""
 
     def answer(self) -> Mapping[str, Any] | None:
         """Members of the marked events, later ones over earlier ones; nulls say nothing."""
@@ -156,7 +160,7 @@ class StreamHarvest:
         data = event_data(event)
         if not data:
             return data
-        if data == b"[DONE]":
+        if data == _DONE:
             self.complete = True
             return data
         if self.first_content_s is None:
@@ -166,7 +170,8 @@ class StreamHarvest:
         if any(marker in data for marker in self._markers):
             self._marked = [*self._marked[1 - _MAX_MARKED_EVENTS :], data]
         if b'"error"' in data and b'"choices"' not in data:
-            self.broken = self.broken or bool((_json_object(data) or {}).get("error"))
+            members = _json_object(data) or {}
+            self.broken |= bool(members.get("error")) or members.get("object") == "error"
         return data
 
     def _look_for_content(self, data: bytes, now: float) -> None:
@@ -179,7 +184,7 @@ class StreamHarvest:
             return b"" if self._stripped_previous else event
         self._stripped_previous = False
         data = self._observe(event, now)
-        if b'"usage":' not in data:
+        if not self._strip or b'"usage":' not in data:
             return event
         chunk = _json_object(data) or {}
         if chunk.get("usage") is not None:

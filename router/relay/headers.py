@@ -17,6 +17,9 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     )
 )
+_ABOUT_LENGTH = frozenset(
+    ("content-length", "content-md5", "content-digest", "repr-digest", "digest", "etag")
+)
 _OWN_PREFIX = "x-specroute-"
 
 
@@ -52,7 +55,7 @@ def to_client(headers: Headers, *, length_changes: bool, extra: Headers) -> Head
     """
     dropped = _HOP_BY_HOP | _named_in_connection(headers)
     if length_changes:
-        dropped |= {"content-length", "content-md5", "digest", "etag"}
+        dropped |= _ABOUT_LENGTH
     return (*(line for line in headers if _passes(line[0], dropped)), *extra)
 
 

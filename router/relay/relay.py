@@ -18,7 +18,7 @@ from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import FleetState
 from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
 from router.relay.headers import header, to_client, to_upstream
-from router.relay.sink import ClientGoneError, ResponseSink
+from router.relay.sink import ClientGoneError, ResponseSink, error_ending
 from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.types import (
     Attempt,
@@ -32,8 +32,6 @@ from router.types import (
 
 FinishFn = Callable[[Outcome], None]
 
-_TRIES_PER_REPLICA = 2
-"""A pooled connection that the server had closed shows as a lost one: a fresh one settles it."""
 _REPLICAS_PER_ARM = 2
 _MIN_TOKENS_FOR_TPOT = 2
 _SERVER_ERROR = 500
@@ -129,15 +127,17 @@ class Relay:
         last = UpstreamError(AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server")
         for pool, replica in self._candidates(decision):
             ask = pool.adapter.prepare(ctx.request)
-            for _ in range(_TRIES_PER_REPLICA):
+            for repeated in (False, True):
                 progress.sent_s = self._clock.monotonic()
                 try:
-                    response = await self._try(stack, ctx, replica, ask)
+                    response = await self._try(stack, ctx, replica, ask, fresh=repeated)
                 except UpstreamError as error:
                     last = error
                     progress.attempts.append(
                         Attempt(pool.arm.arm_id, replica.replica_id, error.end)
                     )
+                    # A connection kept alive that the server had closed shows as a lost one: a
+                    # fresh one settles it.
                     if error.end is not AttemptEnd.DISCONNECTED:
                         break
                 else:
@@ -164,13 +164,20 @@ class Relay:
                 yield self._route.pools[arm_id], replica
 
     async def _try(
-        self, stack: AsyncExitStack, ctx: RequestContext, replica: Replica, ask: Ask
+        self,
+        stack: AsyncExitStack,
+        ctx: RequestContext,
+        replica: Replica,
+        ask: Ask,
+        *,
+        fresh: bool,
     ) -> UpstreamResponse:
         request = UpstreamRequest(
             method="POST",
             path_qs=ctx.path_qs,
             headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
             body=ask.body,
+            fresh=fresh,
         )
         async with AsyncExitStack() as attempt:
             attempt.enter_context(self._fleet.lease(replica))
@@ -198,7 +205,8 @@ class Relay:
             if not streamed:
                 await sink.abort()
                 return
-            await sink.write(harvest.finish() + _broken_stream(error))
+            # Bytes still held back are half an event, which could only confuse its reader.
+            await sink.write(_broken_off(error.reason, str(error)))
         else:
             rest = harvest.finish()
             if rest:
@@ -206,6 +214,8 @@ class Relay:
             progress.status = _status_of(response.status, broken=harvest.broken)
             if harvest.broken and progress.status is Status.FAILED:
                 progress.error = Reason.UPSTREAM_PROTOCOL.value
+                if not harvest.complete and not _shows_its_end(response):
+                    await sink.write(_broken_off(Reason.UPSTREAM_PROTOCOL, "no end mark"))
         await sink.close()
 
     def _outcome(self, ctx: RequestContext, progress: _Progress) -> Outcome:
@@ -268,8 +278,11 @@ def _harvest_for(answer: _Answer) -> Harvest:
     return WholeHarvest()
 
 
-def _broken_stream(error: UpstreamError) -> bytes:
-    """Ends a stream whose engine is gone: an error that clients raise, then the end mark."""
-    body = RequestError(error.reason, f"The engine's answer broke off: {error}.").body()
-    # The blank line ends an event that may have been cut in the middle.
-    return b"\n\ndata: " + body + b"\n\ndata: [DONE]\n\n"
+def _shows_its_end(response: UpstreamResponse) -> bool:
+    """Whether a cut would have been noticed; else the end of the connection is all there is."""
+    coding = (header(response.headers, "transfer-encoding") or "").lower()
+    return "chunked" in coding or header(response.headers, "content-length") is not None
+
+
+def _broken_off(reason: Reason, detail: str) -> bytes:
+    return error_ending(RequestError(reason, f"The engine's answer broke off: {detail}."))

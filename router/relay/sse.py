@@ -60,15 +60,16 @@ class EventSplitter:
                 start = end + 2
                 end = buffer.find(b"\n\n", start)
         else:
-            start = self._cut_any(buffer, events)
+            start = self._cut_any(buffer, scanned, events)
         self._pending = buffer[start:] if start else buffer
         if len(self._pending) > self._limit:
+            self._pending = b"".join(events) + self._pending
             raise EventTooLargeError
         return events
 
-    def _cut_any(self, buffer: bytes, events: list[bytes]) -> int:
+    def _cut_any(self, buffer: bytes, scanned: int, events: list[bytes]) -> int:
         start = 0
-        for match in _EVENT_END.finditer(buffer):
+        for match in _EVENT_END.finditer(buffer, scanned):
             # At the very end a CR may turn out to be half of a CRLF. As the first half of the
             # terminator it decides nothing yet; as the second half the event is complete.
             events.append(buffer[start : match.end()])

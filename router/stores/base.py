@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 Deltas = Mapping[str, Mapping[str, int]]
 """Increments by key and field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Names what is added, so that it counts once however often it is sent."""
+
+    key: str
+    """Where the store keeps the number of the sender's last batch."""
+    number: int
+    """Starts at 1 and grows from batch to batch of the same sender."""
 
 
 class CounterStore(Protocol):
@@ -15,14 +26,14 @@ class CounterStore(Protocol):
     Every method raises `router.errors.StoreError` when the store cannot do it in time.
     """
 
-    async def add(self, batch: str, deltas: Deltas, ttl_s: int) -> int:
-        """Adds all increments, or none if this batch was added before.
+    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+        """Adds all increments, or none if the sender's batch of this or a later number was added.
 
         Args:
-            batch: Name of the batch. A batch whose reply was lost may be sent again.
-            deltas: What to add. All keys and the batch must share one hash tag, so that they live
-                in one slot of a cluster.
-            ttl_s: The keys expire this long after the last addition.
+            batch: Name of the batch. One whose reply was lost may be sent again.
+            deltas: What to add. All keys and the batch's must share one hash tag, so that they
+                live in one slot of a cluster.
+            ttl_s: The keys, the batch's too, expire this long after the last addition.
 
         Returns:
             How many increments were refused because of what the store held.

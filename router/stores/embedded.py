@@ -21,10 +21,11 @@ from tempfile import mkdtemp
 from typing import IO
 
 from router.errors import ConfigError, StoreError
-from router.stores.base import Deltas
+from router.stores.base import Batch, Deltas
 from router.stores.redis import RedisStore
 
 _START_TIMEOUT_S = 10.0
+_CLAIM_TIMEOUT_S = 3.0
 _STOP_TIMEOUT_S = 5.0
 _POLL_S = 0.02
 _LONGEST_SOCKET_PATH = 100
@@ -66,10 +67,13 @@ class EmbeddedStore:
                     f"store.directory: {self._directory} cannot be created: {error.strerror}; "
                     "name a folder that can be written to"
                 ) from error
-            self._claim()
-            await self._launch()
+            await self._claim()
+            try:
+                await self._launch()
+            except OSError as error:
+                raise StoreError(f"the embedded server could not be started: {error}") from error
 
-    async def add(self, batch: str, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
         """Adds; see `CounterStore.add`."""
         return await (await self._running()).add(batch, deltas, ttl_s)
 
@@ -96,24 +100,42 @@ class EmbeddedStore:
         if self._socket_folder is not None:
             shutil.rmtree(self._socket_folder, ignore_errors=True)
 
-    def _claim(self) -> None:
-        """Makes sure that no other process uses the folder; the kernel frees it when we end."""
+    async def _claim(self) -> None:
+        """Makes sure that no other process uses the folder.
+
+        The server inherits the lock, so the kernel frees it when both it and we are gone: a proxy
+        that was killed leaves a server that is still writing for a moment.
+        """
         if self._lock is not None:
             return
-        lock = (self._directory / "lock").open("ab")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = (self._directory / "lock").open("ab")
         except OSError as error:
+            raise ConfigError(
+                f"store.directory: {self._directory} cannot be written to: {error.strerror}"
+            ) from error
+        try:
+            async with asyncio.timeout(_CLAIM_TIMEOUT_S):
+                while not _locked(lock):  # noqa: ASYNC110 - the kernel tells nobody
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
             lock.close()
             raise ConfigError(
-                f"store.directory: {self._directory} is in use by another specroute; "
-                "stop that one, name another folder, or give both the same redis:// URL"
+                f"store.directory: {self._directory} is in use by another specroute, or by a "
+                "valkey-server that one left behind; stop it, name another folder, or give both "
+                "the same redis:// URL"
             ) from error
+        except BaseException:
+            lock.close()
+            raise
         self._lock = lock
 
     async def _running(self) -> RedisStore:
         if self._process is None or self._process.returncode is not None:
-            await self.start()
+            try:
+                await self.start()
+            except ConfigError as error:
+                raise StoreError(str(error)) from error
         if self._store is None:
             raise StoreError("the embedded server is not running")
         return self._store
@@ -130,6 +152,7 @@ class EmbeddedStore:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                pass_fds=(self._lock.fileno(),) if self._lock else (),
                 preexec_fn=_die_with_parent,  # one prctl call, no locks taken
             )
         if self._store is None:
@@ -162,6 +185,14 @@ class EmbeddedStore:
         if self._socket_folder is None:
             self._socket_folder = Path(mkdtemp(prefix="specroute-"))
         return self._socket_folder / "valkey.sock"
+
+
+def _locked(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def server_program() -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from router.clock import Clock
-from router.stores.base import Deltas
+from router.stores.base import Batch, Deltas
 
-_BATCHES_REMEMBERED = 4096
+_LAST = "last"
+"""Field of a batch's key that holds the number."""
 
 
 class MemoryStore:
@@ -18,16 +18,16 @@ class MemoryStore:
         self._clock = clock
         self._hashes: dict[str, dict[str, int]] = {}
         self._expires: dict[str, float] = {}
-        self._batches: deque[str] = deque(maxlen=_BATCHES_REMEMBERED)
 
-    async def add(self, batch: str, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
         """Adds; see `CounterStore.add`."""
-        if batch in self._batches:
-            return 0
-        self._batches.append(batch)
         now = self._clock.wall()
         for key in [key for key, expires in self._expires.items() if expires <= now]:
             del self._hashes[key], self._expires[key]
+        if self._hashes.get(batch.key, {}).get(_LAST, 0) >= batch.number:
+            return 0
+        self._hashes[batch.key] = {_LAST: batch.number}
+        self._expires[batch.key] = now + ttl_s
         for key, fields in deltas.items():
             stored = self._hashes.setdefault(key, {})
             for name, value in fields.items():

@@ -12,11 +12,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from router.errors import StoreError
-from router.stores.base import Deltas
-
-_BATCH_MEMORY_S = 600
-"""How long a batch is remembered: much longer than a writer keeps trying to send it again."""
+from router.errors import ConfigError, StoreError
+from router.stores.base import Batch, Deltas
 
 _ADD = files("router.stores").joinpath("scripts/add_counts.lua").read_text(encoding="utf-8")
 
@@ -25,24 +22,35 @@ class RedisStore:
     """One connection pool to one server."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
+        """Nothing is connected yet.
+
+        Raises:
+            ConfigError: The URL cannot be understood.
+        """
         self._timeout_s = timeout_s
-        self._redis: Redis = Redis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),  # the writer and the reader try again by themselves
-            decode_responses=False,
-        )
+        try:
+            self._redis: Redis = Redis.from_url(
+                url,
+                socket_timeout=timeout_s,
+                socket_connect_timeout=timeout_s,
+                retry=Retry(NoBackoff(), 0),  # the writer and the reader try again by themselves
+                decode_responses=False,
+            )
+        except ValueError:  # may quote the URL and the password in it
+            raise ConfigError(
+                "store.url: not a URL that can be understood; write redis://HOST:PORT/NUMBER, "
+                "rediss://… or unix:///PATH"
+            ) from None
         self._add = self._redis.register_script(_ADD)
 
-    async def add(self, batch: str, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
         """One script call; see `CounterStore.add`."""
-        arguments: list[str | int] = [ttl_s, _BATCH_MEMORY_S]
+        arguments: list[str | int] = [ttl_s, batch.number]
         for fields in deltas.values():
             arguments.append(len(fields))
             for name, value in fields.items():
                 arguments += (name, value)
-        keys = [batch, *deltas]
+        keys = [batch.key, *deltas]
         refused = await self._call(self._add(keys=keys, args=arguments))
         return max(0, int(refused))
 

@@ -1,16 +1,18 @@
 -- Adds integers to hash fields, once per batch however often it is sent.
 --
--- KEYS[1]      marks the batch as done
+-- KEYS[1]      holds the number of the sender's last batch
 -- KEYS[2..]    hashes to add to
--- ARGV[1]      seconds for which the hashes are kept
--- ARGV[2]      seconds for which the batch is remembered
+-- ARGV[1]      seconds for which all keys are kept
+-- ARGV[2]      number of this batch
 -- ARGV[3..]    for each hash: how many fields, then field and increment in turn
 --
--- Returns the number of increments that were refused because the stored value was no integer,
--- or -1 if the batch had been added before.
-if not redis.call('SET', KEYS[1], '1', 'NX', 'EX', ARGV[2]) then
+-- Returns the number of increments that were refused because of what the hash held, or -1 if this
+-- batch, or a later one of the sender, had been added before.
+local last = redis.pcall('GET', KEYS[1])
+if type(last) == 'string' and (tonumber(last) or 0) >= tonumber(ARGV[2]) then
   return -1
 end
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[1])
 local refused = 0
 local at = 3
 for k = 2, #KEYS do

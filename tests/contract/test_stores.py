@@ -1,0 +1,625 @@
+"""One contract for every store, and for a toy that proves outsiders can write one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from router.config.models import Store
+from router.errors import ConfigError, StoreError
+from router.stores import embedded
+from router.stores.base import Batch, CounterStore, Deltas
+from router.stores.embedded import EmbeddedStore
+from router.stores.memory import MemoryStore
+from router.stores.open import open_store
+from router.stores.redis import RedisStore
+from tests.support.clock import ManualClock
+from tests.support.valkey import ValkeyServer, frozen, short_folder, tcp_server, unix_server
+
+TIMEOUT_S = 5.0
+"""Generous, so that a busy machine is no failure; tests of timeouts use `SHORT_S`."""
+SHORT_S = 0.2
+K1, K2, BATCH_KEY = "{t}:1", "{t}:2", "{t}:w"
+
+
+class ToyStore:
+    """A store from outside, over SQLite."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._db = sqlite3.connect(":memory:")
+        self._db.executescript(
+            "CREATE TABLE keys (key TEXT PRIMARY KEY, last INTEGER, until REAL);"
+            "CREATE TABLE sums (key TEXT REFERENCES keys ON DELETE CASCADE, field TEXT,"
+            " value INTEGER, PRIMARY KEY (key, field));"
+            "PRAGMA foreign_keys = ON;"
+        )
+
+    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+        """One transaction."""
+        now = self._clock.wall()
+        with self._db as db:
+            db.execute("DELETE FROM keys WHERE until <= ?", (now,))
+            [found] = db.execute(
+                "SELECT count(*) FROM keys WHERE key = ? AND last >= ?", (batch.key, batch.number)
+            ).fetchone()
+            if found:
+                return 0
+            for key, last in [(batch.key, batch.number), *((key, None) for key in deltas)]:
+                db.execute(
+                    "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+                    " SET last = excluded.last, until = excluded.until",
+                    (key, last, now + ttl_s),
+                )
+            db.executemany(
+                "INSERT INTO sums VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET value = value + excluded.value",
+                [(key, *item) for key, fields in deltas.items() for item in fields.items()],
+            )
+        return 0
+
+    async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """One query for each key."""
+        now = self._clock.wall()
+        query = "SELECT field, value FROM sums JOIN keys USING (key) WHERE key = ? AND until > ?"
+        return [dict(self._db.execute(query, (key, now))) for key in keys]
+
+    async def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+
+@dataclass
+class Subject:
+    """A kind of store: how to open it, and how to make its keys expire."""
+
+    open: Callable[[], CounterStore]
+    expire: Callable[[int], None]
+    """Lets as many seconds pass as far as the keys' lives are concerned."""
+
+
+@pytest.fixture(scope="session")
+def tcp() -> Iterator[ValkeyServer]:
+    """A real server on a port."""
+    with short_folder() as folder, tcp_server(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def unix() -> Iterator[ValkeyServer]:
+    """A real server on a Unix socket."""
+    with short_folder() as folder, unix_server(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For an embedded server."""
+    with short_folder() as name:
+        yield name
+
+
+@pytest.fixture
+async def own(folder: Path) -> AsyncIterator[EmbeddedStore]:
+    """An embedded store that has started."""
+    store = EmbeddedStore(folder, TIMEOUT_S)
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.close()
+
+
+def socket_client(folder: Path) -> Redis:
+    """A client of an embedded server."""
+    return Redis(unix_socket_path=str(folder / "valkey.sock"))
+
+
+def shorten(client: Redis, seconds: int) -> None:
+    """Takes seconds from the life of every key, as if they had passed."""
+    with client:
+        for key in client.scan_iter():
+            left = client.ttl(key)
+            assert isinstance(left, int)
+            client.delete(key) if left <= seconds else client.expire(key, left - seconds)
+
+
+@pytest.fixture(params=["memory", "embedded", "unix", "tcp", "toy"])
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    """Every kind of store, empty."""
+    clock = ManualClock()
+    if request.param in ("memory", "toy"):
+        shared: CounterStore = MemoryStore(clock) if request.param == "memory" else ToyStore(clock)
+        yield Subject(lambda: shared, clock.advance)
+        await shared.close()
+    elif request.param == "embedded":
+        folder = request.getfixturevalue("folder")
+        async with AsyncExitStack() as stack:
+            store = EmbeddedStore(folder, TIMEOUT_S)
+            stack.push_async_callback(store.close)
+            yield Subject(lambda: store, lambda s: shorten(socket_client(folder), s))
+    else:
+        server: ValkeyServer = request.getfixturevalue(request.param)
+        with server.client() as client:
+            client.flushall()
+        async with AsyncExitStack() as stack:
+
+            def open_one() -> CounterStore:
+                store = open_store(Store(url=server.url, timeout_s=TIMEOUT_S), clock)
+                stack.push_async_callback(store.close)
+                return store
+
+            yield Subject(open_one, lambda s: shorten(server.client(), s))
+
+
+@dataclass
+class Sender:
+    """Numbers its batches."""
+
+    store: CounterStore
+    key: str = BATCH_KEY
+    number: int = field(default=0)
+
+    async def add(self, deltas: Deltas, ttl_s: int = 100) -> int:
+        """Adds the next batch."""
+        self.number += 1
+        return await self.store.add(Batch(self.key, self.number), deltas, ttl_s)
+
+
+# --- The contract -----------------------------------------------------------------------------
+
+
+async def test_what_is_added_is_read(subject: Subject) -> None:
+    """Keys in the order asked for; one that is not there is empty; all are independent."""
+    store = subject.open()
+    sender = Sender(store)
+    assert await sender.add({K1: {"a": 1, "b|c d|é": -2}, K2: {"a": 10}}) == 0
+    assert await sender.add({K1: {"a": 4}}) == 0
+    assert await store.read([K2, "{t}:none", K1, K2]) == [
+        {"a": 10},
+        {},
+        {"a": 5, "b|c d|é": -2},
+        {"a": 10},
+    ]
+
+
+async def test_empty_calls_do_nothing(subject: Subject) -> None:
+    """No keys, no increments, no fields."""
+    store = subject.open()
+    assert list(await store.read([])) == []
+    assert await Sender(store).add({}) == 0
+    assert await Sender(store, "{t}:w2").add({K1: {}}) == 0
+    assert await store.read([K1]) == [{}]
+
+
+async def test_large_integers_are_exact(subject: Subject) -> None:
+    """Beyond what floats can hold."""
+    store = subject.open()
+    sender = Sender(store)
+    await sender.add({K1: {"a": 2**53, "b": -(2**62)}})
+    await sender.add({K1: {"a": 1, "b": -1}})
+    assert await store.read([K1]) == [{"a": 2**53 + 1, "b": -(2**62) - 1}]
+
+
+async def test_a_batch_counts_once_however_often_it_is_sent(subject: Subject) -> None:
+    """By its name alone: its content may have moved to another slot by then."""
+    store = subject.open()
+    for deltas in ({K1: {"a": 1}}, {K1: {"a": 1}}, {K2: {"a": 1}}):
+        assert await store.add(Batch(BATCH_KEY, 1), deltas, 100) == 0
+    assert await store.read([K1, K2]) == [{"a": 1}, {}]
+
+
+async def test_an_older_batch_that_comes_late_is_ignored(subject: Subject) -> None:
+    """An abandoned call may be carried out after its successors."""
+    store = subject.open()
+    await store.add(Batch(BATCH_KEY, 2), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 10}}, 100)
+    await store.add(Batch(BATCH_KEY, 3), {K1: {"a": 100}}, 100)
+    assert await store.read([K1]) == [{"a": 101}]
+
+
+async def test_senders_do_not_mistake_each_other_s_batches(subject: Subject) -> None:
+    """Each counts from 1."""
+    store = subject.open()
+    for sender in "xyz":
+        await store.add(Batch(f"{{t}}:w:{sender}", 1), {K1: {"a": 1}}, 100)
+    assert await store.read([K1]) == [{"a": 3}]
+
+
+async def test_additions_from_many_clients_at_once_are_exact(subject: Subject) -> None:
+    """None is lost, none counts twice, though each batch is sent twice at the same time."""
+    stores = [subject.open() for _ in range(4)]
+
+    async def send(at: int, number: int) -> None:
+        batch = Batch(f"{{t}}:w:{at}", number)
+        deltas = {K1: {"a": 1, f"of {at}": number}, K2: {"b": at}}
+        await asyncio.gather(*(stores[at].add(batch, deltas, 100) for _ in range(2)))
+
+    async def client(at: int) -> None:
+        for number in range(1, 26):
+            await send(at, number)
+
+    await asyncio.gather(*(client(at) for at in range(4)))
+    assert await stores[0].read([K1, K2]) == [
+        {"a": 100, "of 0": 325, "of 1": 325, "of 2": 325, "of 3": 325},
+        {"b": 25 * (0 + 1 + 2 + 3)},
+    ]
+
+
+async def test_keys_expire_after_the_last_addition(subject: Subject) -> None:
+    """Each addition starts the time anew, for its own keys."""
+    store = subject.open()
+    sender = Sender(store)
+    await sender.add({K1: {"a": 1}, K2: {"a": 1}}, 100)
+    subject.expire(60)
+    await sender.add({K1: {"a": 1}}, 100)
+    subject.expire(60)
+    assert await store.read([K1, K2]) == [{"a": 2}, {}]
+    subject.expire(60)
+    assert await store.read([K1]) == [{}]
+    await sender.add({K1: {"a": 7}}, 100)
+    assert await store.read([K1]) == [{"a": 7}]
+
+
+async def test_a_batch_is_remembered_as_long_as_what_it_added(subject: Subject) -> None:
+    """So sending it again after any outage cannot make it count twice."""
+    store = subject.open()
+    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    subject.expire(99)
+    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    assert await store.read([K1]) == [{"a": 1}]
+    subject.expire(2)
+    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    assert await store.read([K1]) == [{"a": 1}]
+
+
+async def test_a_reply_is_the_caller_s_own(subject: Subject) -> None:
+    """Changing it changes nothing in the store."""
+    store = subject.open()
+    deltas = {K1: {"a": 1}}
+    await Sender(store).add(deltas)
+    deltas[K1]["a"] = 5
+    [first] = await store.read([K1])
+    assert isinstance(first, dict)
+    first["a"] = 9
+    assert await store.read([K1]) == [{"a": 1}]
+
+
+# --- Real servers: what else may be there -----------------------------------------------------
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def server(request: pytest.FixtureRequest) -> Iterator[ValkeyServer]:
+    """Real servers, empty."""
+    found: ValkeyServer = request.getfixturevalue(request.param)
+    with found.client() as client:
+        client.flushall()
+        yield found
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        client.config_set("maxmemory", 0)
+        client.flushall()
+
+
+@pytest.fixture
+async def store(server: ValkeyServer) -> AsyncIterator[RedisStore]:
+    """A patient client of the server."""
+    opened = RedisStore(server.url, TIMEOUT_S)
+    yield opened
+    await opened.close()
+
+
+async def test_a_key_of_another_type_reads_as_empty_and_gives_way(
+    server: ValkeyServer, store: RedisStore
+) -> None:
+    """Garbage costs what it replaced, never the sums beside it."""
+    sender = Sender(store)
+    await sender.add({K2: {"a": 1}})
+    with server.client() as client:
+        client.set(K1, "garbage")
+    assert await store.read([K1, K2]) == [{}, {"a": 1}]
+    assert await sender.add({K1: {"a": 2}, K2: {"a": 2}}) == 0
+    assert await store.read([K1, K2]) == [{"a": 2}, {"a": 3}]
+
+
+async def test_a_value_that_is_no_integer_is_left_out_and_refuses_its_increments(
+    server: ValkeyServer, store: RedisStore
+) -> None:
+    """They are counted; the fields beside it are exact."""
+    with server.client() as client:
+        client.hset(
+            K1, mapping={"bad": "x", "float": "1.5", "empty": "", b"\xff\xfe": "1", "a": "4"}
+        )
+    assert await store.read([K1]) == [{"a": 4}]
+    assert await Sender(store).add({K1: {"bad": 1, "a": 1, "float": 1}}) == 2
+    assert await store.read([K1]) == [{"a": 5}]
+
+
+async def test_a_sum_that_would_overflow_is_refused(store: RedisStore) -> None:
+    """Rather than wrapped around."""
+    sender = Sender(store)
+    await sender.add({K1: {"a": 2**63 - 1}})
+    assert await sender.add({K1: {"a": 1, "b": 1}}) == 1
+    assert await store.read([K1]) == [{"a": 2**63 - 1, "b": 1}]
+
+
+@pytest.mark.parametrize("kind", ["text", "hash"])
+async def test_garbage_in_a_batch_s_key_does_not_stop_its_sender(
+    server: ValkeyServer, store: RedisStore, kind: str
+) -> None:
+    """It is overwritten."""
+    with server.client() as client:
+        client.set(BATCH_KEY, "x") if kind == "text" else client.hset(BATCH_KEY, "x", "y")
+    for _ in range(2):
+        assert await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100) == 0
+    assert await store.read([K1]) == [{"a": 1}]
+
+
+async def test_a_server_that_forgot_the_script_is_taught_again(
+    server: ValkeyServer, store: RedisStore
+) -> None:
+    """A restart or an operator empties its cache."""
+    sender = Sender(store)
+    await sender.add({K1: {"a": 1}})
+    with server.client() as client:
+        client.script_flush()
+    await sender.add({K1: {"a": 1}})
+    assert await store.read([K1]) == [{"a": 2}]
+
+
+async def test_a_server_that_cannot_write_takes_nothing_and_can_be_asked_again(
+    server: ValkeyServer, store: RedisStore
+) -> None:
+    """Read-only, or out of memory: the whole batch is refused, and counts once later."""
+    batch = Batch(BATCH_KEY, 1)
+    deltas = {K1: {"a": 1}, K2: {"a": 1}}
+    with server.client() as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(StoreError, match=r"(?i)read ?only"):
+            await store.add(batch, deltas, 100)
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        client.config_set("maxmemory", 1)
+        with pytest.raises(StoreError, match=r"(?i)memory"):
+            await store.add(batch, deltas, 100)
+        client.config_set("maxmemory", 0)
+    assert await store.read([K1, K2]) == [{}, {}]
+    for _ in range(2):
+        assert await store.add(batch, deltas, 100) == 0
+    assert await store.read([K1, K2]) == [{"a": 1}, {"a": 1}]
+
+
+async def test_a_frozen_server_is_an_error_in_time_and_works_when_it_thaws(
+    server: ValkeyServer,
+) -> None:
+    """What was sent meanwhile counts at most once, whether the server had kept it or not."""
+    store = RedisStore(server.url, SHORT_S)
+    sender = Sender(store)
+    await sender.add({K1: {"a": 1}})
+    loop = asyncio.get_running_loop()
+    with frozen(server.pid):
+        for call in (
+            lambda: store.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100),
+            lambda: store.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100),
+            lambda: store.read([K1]),
+        ):
+            began = loop.time()
+            with pytest.raises(StoreError):
+                await call()
+            assert loop.time() - began < SHORT_S + 2.0  # the machine may be busy
+    patient = RedisStore(server.url, TIMEOUT_S)
+    await patient.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100)
+    assert await patient.read([K1]) == [{"a": 11}]
+    assert await store.read([K1]) == [{"a": 11}]
+    await store.close()
+    await patient.close()
+
+
+async def test_no_server_is_an_error_at_once(folder: Path) -> None:
+    """With the reason, and closing is harmless."""
+    for url in (f"unix://{folder}/none", "redis://127.0.0.1:1/0"):
+        store = RedisStore(url, TIMEOUT_S)
+        with pytest.raises(StoreError, match=r"(?i)connect"):
+            await store.read([K1])
+        with pytest.raises(StoreError):
+            await Sender(store).add({K1: {"a": 1}})
+        await store.close()
+
+
+async def test_a_refused_password_is_an_error_that_does_not_show_it(server: ValkeyServer) -> None:
+    """Neither ours nor anybody's."""
+    url = f"{server.url}?password=s3cret"
+    with server.client() as client:
+        client.config_set("requirepass", "0ther")
+        store = RedisStore(url, TIMEOUT_S)
+        with pytest.raises(StoreError) as caught:
+            await store.read([K1])
+        await store.close()
+        client.config_set("requirepass", "")
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_batch_as_large_as_after_a_long_outage_goes_in_one_call(store: RedisStore) -> None:
+    """Within the time that a call may take."""
+    fields = {f"arm|class|field {number}": number for number in range(50_000)}
+    assert await Sender(store).add({K1: fields, K2: fields}) == 0
+    [read] = await store.read([K2])
+    assert (len(read), sum(read.values())) == (50_000, sum(range(50_000)))
+
+
+# --- The embedded server ----------------------------------------------------------------------
+
+
+async def until_it_answers(store: CounterStore) -> Mapping[str, int]:
+    """Asks again until the store answers; its own attempts take as long as they take."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                [found] = await store.read([K1])
+            except StoreError:
+                await asyncio.sleep(0)
+            else:
+                return found
+
+
+async def test_a_killed_server_comes_back_by_itself_with_its_data(own: EmbeddedStore) -> None:
+    """Whoever killed it, and as often as they do."""
+    sender = Sender(own)
+    for times in range(1, 3):
+        await sender.add({K1: {"a": 1}})
+        killed = own.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        assert await until_it_answers(own) == {"a": times}
+        assert own.pid != killed
+
+
+async def test_data_outlives_the_process(folder: Path) -> None:
+    """The next start finds what the last one left."""
+    for expected in (1, 2):
+        store = EmbeddedStore(folder, TIMEOUT_S)
+        await Sender(store, f"{{t}}:w{expected}").add({K1: {"a": 1}})
+        assert await store.read([K1]) == [{"a": expected}]
+        await store.close()
+
+
+async def test_closing_ends_the_server(own: EmbeddedStore, folder: Path) -> None:
+    """And lets go of the folder."""
+    await own.close()
+    assert own.pid is None
+    with pytest.raises(FileNotFoundError), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(folder / "valkey.sock"))
+    again = EmbeddedStore(folder, TIMEOUT_S)
+    await again.start()
+    await again.close()
+
+
+async def test_a_folder_serves_one_process(
+    own: EmbeddedStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one is told what to do, and the first is not disturbed."""
+    monkeypatch.setattr(embedded, "_CLAIM_TIMEOUT_S", 0.05)
+    second = EmbeddedStore(folder, TIMEOUT_S)
+    with pytest.raises(
+        ConfigError, match=r"store\.directory: .* in use by another specroute, or by .*; stop it"
+    ):
+        await second.start()
+    with pytest.raises(StoreError, match="in use by another specroute"):
+        await second.read([K1])
+    await second.close()
+    await Sender(own).add({K1: {"a": 1}})
+    assert await own.read([K1]) == [{"a": 1}]
+
+
+_PARENT = """
+import asyncio, sys
+from pathlib import Path
+from router.stores.embedded import EmbeddedStore
+from router.stores.base import Batch
+
+async def main():
+    store = EmbeddedStore(Path(sys.argv[1]), 5.0)
+    await store.add(Batch("{t}:p", 1), {"{t}:1": {"a": 1}}, 100)
+    print(store.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_proxy_leaves_its_folder_only_when_its_server_has_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers never write to one folder; the next start finds the data of the last."""
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _PARENT, str(folder), stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    old = int(await parent.stdout.readline())
+    store = EmbeddedStore(folder, TIMEOUT_S)
+    with frozen(old):  # so it cannot end yet
+        parent.kill()
+        await parent.communicate()
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded, "_CLAIM_TIMEOUT_S", 0.05)
+            with pytest.raises(ConfigError, match="in use by another specroute"):
+                await store.start()
+    if sys.platform != "linux":  # there the kernel ends the server with its parent
+        os.kill(old, signal.SIGTERM)
+    assert await store.read([K1]) == [{"a": 1}]
+    await store.close()
+
+
+async def test_a_frozen_embedded_server_is_an_error_and_is_not_started_twice(folder: Path) -> None:
+    """It still owns the data."""
+    store = EmbeddedStore(folder, SHORT_S)
+    await until_it_answers(store)
+    pid = store.pid
+    assert pid is not None
+    with frozen(pid), pytest.raises(StoreError):
+        await store.read([K1])
+    assert await until_it_answers(store) == {}
+    assert store.pid == pid
+    await store.close()
+
+
+async def test_many_first_calls_start_one_server(folder: Path) -> None:
+    """However they come together."""
+    store = EmbeddedStore(folder, TIMEOUT_S)
+    await asyncio.gather(*(store.read([K1]) for _ in range(5)), store.start(), store.start())
+    with socket_client(folder) as client:
+        assert client.info("server")["process_id"] == store.pid
+    await store.close()
+
+
+async def test_the_server_listens_on_its_socket_only(own: EmbeddedStore, folder: Path) -> None:
+    """Which is the owner's alone."""
+    with socket_client(folder) as client:
+        assert client.config_get("port") == {"port": "0"}
+    assert (folder / "valkey.sock").stat().st_mode & 0o077 == 0
+
+
+async def test_a_folder_with_a_long_path_works(folder: Path) -> None:
+    """Sockets have short names; the data stays in the folder."""
+    deep = folder / ("x" * 60) / ("y" * 60)
+    store = EmbeddedStore(deep, TIMEOUT_S)
+    await Sender(store).add({K1: {"a": 1}})
+    assert await store.read([K1]) == [{"a": 1}]
+    assert (deep / "appendonlydir").is_dir()
+    await store.close()
+
+
+async def test_a_folder_that_cannot_be_used_is_a_mistake_in_the_configuration(folder: Path) -> None:
+    """Told with the key."""
+    (folder / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"store\.directory: .* cannot be created"):
+        await EmbeddedStore(folder / "file" / "x", TIMEOUT_S).start()
+    (folder / "lock").mkdir()
+    with pytest.raises(ConfigError, match=r"store\.directory: .* cannot be written to"):
+        await EmbeddedStore(folder, TIMEOUT_S).start()
+
+
+async def test_a_server_that_does_not_start_is_an_error_that_names_its_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call tries again, and works as soon as it can."""
+    program = embedded.server_program()
+    monkeypatch.setattr(embedded, "server_program", lambda: Path("/bin/false"))
+    store = EmbeddedStore(folder, TIMEOUT_S)
+    with pytest.raises(StoreError, match=r"ended with code 1; see .*valkey\.log"):
+        await store.read([K1])
+    monkeypatch.setattr(embedded, "server_program", lambda: folder / "absent")
+    with pytest.raises(StoreError, match="could not be started"):
+        await store.read([K1])
+    monkeypatch.setattr(embedded, "server_program", lambda: program)
+    assert await store.read([K1]) == [{}]
+    await store.close()

@@ -1,0 +1,307 @@
+"""The command line, as a user meets it: what is printed, and how it exits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from router import __version__
+from router.cli.main import main
+from router.cli.status import fetch_state
+from router.config.models import Config
+from router.errors import ConfigError
+from tests.flow.conftest import Start
+from tests.support import flow_wire as wire
+from tests.support.flow_backend import Gate, ScriptedBackend, close, send, until_gone, wait
+from tests.support.flow_client import ask, raw_client, request_bytes
+from tests.support.flow_world import config_of, pool
+
+SLOW_S = 40.0
+"""A process takes seconds to import everything on a busy machine."""
+
+
+def write(config: Config, path: Path) -> Path:
+    """The file of a configuration; JSON is YAML."""
+    path.write_text(json.dumps(config.model_dump(mode="json", exclude_none=True)))
+    return path
+
+
+def run(
+    *arguments: str | Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Runs a command in this process: its exit code, and both outputs."""
+    monkeypatch.setattr(sys, "argv", ["specroute", *map(str, arguments)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    code = caught.value.code
+    output = capsys.readouterr()
+    return int(code or 0), output.out, output.err
+
+
+async def command(*arguments: str | Path) -> Process:
+    """Starts the program in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "router", *map(str, arguments)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"},
+    )
+
+
+async def outcome(process: Process) -> tuple[int, str, str]:
+    """Exit code and both outputs of a process that ends by itself."""
+    async with asyncio.timeout(SLOW_S):
+        out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def serving(file: Path) -> AsyncIterator[tuple[Process, str, str]]:
+    """`specroute serve` in a process of its own, with the two URLs it prints."""
+    process = await command("serve", "-c", file)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SLOW_S):
+            clients = (await process.stdout.readline()).decode().split()
+            status = (await process.stdout.readline()).decode().split()
+        assert (clients[0], status[0]) == ("clients", "status")
+        assert clients[2:] == ["models:", "tiny"]
+        yield process, clients[1].removesuffix("/v1"), status[1].rstrip("/")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+GOOD = """
+routes:
+  - model: tiny
+    baseline: fast
+    pools:
+      - name: fast
+        method: ngram
+        engine: vllm
+        replicas: [{url: "http://10.0.0.1:8000"}]
+store: {url: "memory:"}
+"""
+
+BAD = {
+    "not there": (None, "no such file"),
+    "no YAML": ("routes: [", "not valid YAML"),
+    "no mapping": ("[]", "must be a mapping"),
+    "nothing in it": ("{}", "routes: is required and missing"),
+    "unknown key": (
+        GOOD.replace("baseline", "basline"),
+        "routes[0].basline: unknown key; did you mean `baseline`?",
+    ),
+    "wrong value": (
+        GOOD.replace("vllm", "vlllm"),
+        "routes[0].pools[0].engine: ",
+    ),
+    "no URL": (GOOD.replace("http://", "htp://"), "routes[0].pools[0].replicas[0].url: must begin"),
+    "variable": (GOOD.replace("10.0.0.1", "${NOT_SET_ANYWHERE}"), "NOT_SET_ANYWHERE is not set"),
+    "baseline": (GOOD.replace("baseline: fast", "baseline: plain"), "baseline 'plain' is not one"),
+}
+
+
+def test_check_of_a_good_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A good file: what it means, a note on what may surprise, exit code 0."""
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD)
+    code, out, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert "fast: ngram on vllm, http://10.0.0.1:8000" in out
+    assert "note: the baseline speculates (ngram)" in out.replace("\n", " ")
+    assert "ok" in out.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_check_of_a_bad_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """A bad file: the path of the key and the remedy, no traceback, exit code 2."""
+    text, words = BAD[name]
+    file = tmp_path / "bad.yaml"
+    if text is not None:
+        file.write_text(text)
+    code, out, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("{name: thomson}", "thompson"),
+        ("{name: thompson, parameters: {flor: 0.1}}", "floor"),
+        ("{name: fixed, parameters: {arm: fasst}}", "fast"),
+    ],
+)
+def test_check_of_a_bad_policy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    policy: str,
+    words: str,
+) -> None:
+    """A policy's name and parameters are checked too, with the route and a suggestion."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(GOOD.replace("    pools:", f"    policy: {policy}\n    pools:"))
+    code, _, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 2
+    assert err.startswith("error: routes[0].policy: ")
+    assert words in err
+
+
+def test_usage_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is mistyped on the command line is said in words, with exit code 2."""
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD)
+    bad_level = ("serve", "-c", file, "--log-level", "loud")
+    for arguments in (bad_level, ("serve",), ("no-such-command",), ("check",)):
+        code, _, err = run(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 2
+        assert "Traceback" not in err
+        assert err
+    code, out, _ = run("version", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, out.strip()) == (0, __version__)
+
+
+async def test_serve_and_drain(plain: ScriptedBackend, tmp_path: Path) -> None:
+    """It prints where it listens; SIGTERM finishes a running stream, then it exits with 0."""
+    go_on = Gate()
+    first, *rest = wire.llama_events()
+    plain.then(
+        send(wire.STREAM_HEAD + wire.chunk(first)),
+        wait(go_on),
+        send(b"".join(wire.chunk(event) for event in rest) + wire.END),
+    )
+    config = config_of(pool("plain", plain), folder=tmp_path, store={"url": "embedded:"})
+    file = write(config, tmp_path / "config.yaml")
+    async with serving(file) as (process, url, admin), raw_client(url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        assert await client.piece() == first
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(SLOW_S):
+            while (await asyncio.to_thread(fetch_state, admin))["not_ready"] != "draining":
+                pass
+        go_on.open()
+        assert first + await client.rest() == b"".join([first, *rest])
+        code, out, err = await outcome(process)
+    assert (code, out) == (0, "")
+    assert "Traceback" not in err
+    assert (tmp_path / "decisions.jsonl").read_text().count('"status":"ok"') == 1
+
+
+async def test_second_signal_waits_no_longer(plain: ScriptedBackend, tmp_path: Path) -> None:
+    """Ctrl-C twice ends running answers at once, each with an error, and still exits with 0."""
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(wire.llama_events()[0])), until_gone())
+    config = config_of(pool("plain", plain), folder=tmp_path, listen={"drain_s": 300})
+    file = write(config, tmp_path / "config.yaml")
+    async with serving(file) as (process, url, admin), raw_client(url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        await client.piece()
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(SLOW_S):
+            while (await asyncio.to_thread(fetch_state, admin))["not_ready"] != "draining":
+                pass
+        process.send_signal(signal.SIGINT)
+        assert b'"code":"draining"' in await client.rest()
+        assert (await outcome(process))[0] == 0
+
+
+async def test_busy_port(plain: ScriptedBackend, tmp_path: Path) -> None:
+    """A port that is taken: one sentence with the key and the remedy, exit code 2."""
+    config = config_of(pool("plain", plain), folder=tmp_path, listen={"port": plain.port})
+    file = write(config, tmp_path / "config.yaml")
+    code, out, err = await outcome(await command("serve", "-c", file))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith(f"error: listen.port: cannot listen on 127.0.0.1:{plain.port}: ")
+    assert err.count("in use") == 1
+    assert "Errno" not in err
+
+
+async def test_status(  # noqa: PLR0917 - fixtures
+    start: Start,
+    plain: ScriptedBackend,
+    fast: ScriptedBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It shows pools, shares and the store of a running proxy; a proxy in the environment is none."""
+    plain.always(wire.llama_chat())
+    await fast.stop()
+    pools = (pool("plain", plain), pool("fast", fast, method="mtp"))
+    app = await start(config_of(*pools, folder=tmp_path))
+    await ask(app.data_url, request_bytes(wire.chat()))
+    await app.flush()
+    await app.refresh()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("COLUMNS", "140")
+
+    def status() -> tuple[int, str, str]:
+        arguments = ("status", "--url", app.admin_url)
+        return run(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+
+    code, out, err = await asyncio.to_thread(status)
+    assert (code, err) == (0, "")
+    assert f"specroute {__version__}  {app.data_url}  ready  store memory: up" in out
+    assert "tiny  policy fixed  baseline plain  down: fast/0" in out
+    [row] = [line for line in out.splitlines() if " plain " in line and "baseline" in line[40:]]
+    assert "100%" in row
+
+
+NOWHERE = {
+    "nothing there": ("http://127.0.0.1:1", "no proxy answers at http://127.0.0.1:1/api/state"),
+    "no URL": ("127.0.0.1:8081", "must begin with http:// or https://"),
+    "no port": ("http://127.0.0.1:port", "no proxy answers at"),
+    "no host": ("http://[::1", "no proxy answers at"),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_status_against_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Where no proxy answers it says so, with what to look at, and exits with 2."""
+    url, words = NOWHERE[name]
+    code, out, err = run("status", "--url", url, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH\r\n", wire.whole(b"<html>"), wire.whole(b"[]"), b""]
+)
+async def test_status_against_something_else(plain: ScriptedBackend, answer: bytes) -> None:
+    """Whatever else listens there is told apart from a proxy."""
+    plain.always(lambda _: [send(answer), close()])
+    with pytest.raises(ConfigError, match=r"no proxy answers at|is not the admin port"):
+        await asyncio.to_thread(fetch_state, plain.url)

@@ -1,0 +1,359 @@
+"""Engines that fail: what the client sees, who is charged, and what is never sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import openai
+import pytest
+
+from router.app import Application
+from tests.flow.conftest import Start
+from tests.support import flow_wire as wire
+from tests.support.flow_backend import (
+    Gate,
+    ScriptedBackend,
+    Step,
+    close,
+    opens,
+    reset,
+    send,
+    wait,
+)
+from tests.support.flow_client import Reply, ask, get, raw_client, request_bytes
+from tests.support.flow_world import (
+    always,
+    cell,
+    config_of,
+    decisions,
+    in_flight,
+    only_decision,
+    pool,
+)
+
+FIRST, SECOND, *_ = wire.llama_events()
+
+
+@pytest.fixture
+async def app(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> Application:
+    """A proxy whose policy always draws `fast`."""
+    plain.always(wire.llama_chat("from plain"))
+    pools = (pool("plain", plain), pool("fast", fast, method="draft_model"))
+    return await start(config_of(*pools, folder=tmp_path, policy=always("fast")))
+
+
+async def test_chosen_pool_refuses_connections(
+    app: Application, plain: ScriptedBackend, fast: ScriptedBackend
+) -> None:
+    """The baseline serves, the header names it, and the failure is the chosen arm's."""
+    await fast.stop()
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, b"from plain" in reply.body) == (200, True)
+    assert reply.head.one("x-specroute-pool") == "plain"
+    assert reply.head.one("x-specroute-method") == "none"
+    line = await only_decision(app)
+    assert (line["arm"], line["served_by"], line["status"]) == ("fast", "plain", "ok")
+    assert line["attempts"] == [["fast/0", "unreachable"], ["plain/0", "answered"]]
+    await app.refresh()
+    assert (cell(app, "fast")["failed"], cell(app, "fast")["ok"]) == (1, 0)
+    assert (cell(app, "plain")["failed"], cell(app, "plain")["ok"]) == (0, 0)
+    text = (await get(app.admin_url, "/metrics")).body.decode()
+    assert 'specroute_fallbacks_total{model="tiny",pool="fast"} 1.0' in text
+    assert 'specroute_replica_up{model="tiny",pool="fast",replica="fast/0"} 0.0' in text
+
+
+async def test_pool_known_to_be_down_is_not_tried(
+    app: Application, plain: ScriptedBackend, fast: ScriptedBackend
+) -> None:
+    """After one failure the arm is out, with the reason, until a probe finds it up again."""
+    await fast.stop()
+    await ask(app.data_url, request_bytes(wire.chat()))
+    await ask(app.data_url, request_bytes(wire.chat()))
+    second = (await decisions(app))[1]
+    assert second["excluded"] == {"fast": "no_server_available"}
+    assert (second["arm"], second["propensity"]) == ("plain", 1.0)
+    assert (await get(app.data_url, "/ready")).status == 200
+    await fast.start()
+    fast.always(wire.llama_chat("from fast"))
+    await app.probe()
+    assert b"from fast" in (await ask(app.data_url, request_bytes(wire.chat()))).body
+
+
+@pytest.mark.parametrize(
+    ("health", "up"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", False),
+        (b"", False),
+        (b"SSH-2.0-OpenSSH\r\n", False),
+    ],
+)
+async def test_health_before_the_first_request(
+    start: Start,
+    plain: ScriptedBackend,
+    fast: ScriptedBackend,
+    tmp_path: Path,
+    health: bytes,
+    *,
+    up: bool,
+) -> None:
+    """Servers are probed before the port opens: one that loads or lies gets no request."""
+    fast.health = health
+    plain.always(wire.llama_chat())
+    fast.always(wire.llama_chat())
+    pools = (pool("plain", plain), pool("fast", fast, method="ngram", engine="generic"))
+    app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert reply.head.one("x-specroute-pool") == ("fast" if up else "plain")
+
+
+async def test_probe_that_comes_late(
+    app: Application, fast: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server known to be alive may miss one probe, not two; one that never answered, none."""
+    monkeypatch.setattr("router.fleet.probe._TIMEOUT_S", 0.1)
+
+    def fast_is_up() -> bool:
+        pools = app.state()["routes"][0]["pools"]
+        return bool(pools[1]["replicas"][0]["up"])
+
+    answer, fast.health = fast.health, b"HTTP/1.1 200 OK\r\nContent-"
+    fast.hangs = True
+    await app.probe()
+    assert fast_is_up()
+    await app.probe()
+    assert not fast_is_up()
+    await app.probe()
+    assert not fast_is_up()
+    fast.health, fast.hangs = answer, False
+    await app.probe()
+    assert fast_is_up()
+
+
+@pytest.mark.parametrize("idle", [1, 3])
+async def test_connection_that_the_server_had_closed(
+    app: Application, fast: ScriptedBackend, idle: int
+) -> None:
+    """However many kept connections are dead, one fresh one settles it; the client sees nothing."""
+    together = [Gate() for _ in range(idle)]
+    for gate in together:
+        others = [wait(other) for other in together]
+        fast.then(opens(gate), *others, send(wire.llama_chat()))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(idle):
+            group.create_task(ask(app.data_url, request_bytes(wire.chat())))
+    assert fast.connections >= idle
+    known = {received.connection for received in fast.requests}
+    fast.always(
+        lambda received: [close() if received.connection in known else send(wire.llama_chat("ok"))]
+    )
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, b'"ok"' in reply.body) == (200, True)
+    assert reply.head.one("x-specroute-pool") == "fast"
+    line = (await decisions(app))[-1]
+    assert (line["status"], line["served_by"]) == ("ok", "fast")
+    assert line["attempts"] == [["fast/0", "disconnected"], ["fast/0", "answered"]]
+    await app.refresh()
+    assert (cell(app, "fast")["ok"], cell(app, "fast")["failed"]) == (idle + 1, 0)
+
+
+@pytest.mark.parametrize("end", [close(), reset()], ids=["closed", "reset"])
+async def test_engine_that_dies_at_every_request(
+    app: Application, fast: ScriptedBackend, end: Step
+) -> None:
+    """A request that its engine does not survive is tried there twice, then the baseline serves."""
+    fast.always(lambda _: [end])
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.head.one("x-specroute-pool")) == (200, "plain")
+    assert len(fast.requests) == 2
+    line = await only_decision(app)
+    assert line["attempts"] == [
+        ["fast/0", "disconnected"],
+        ["fast/0", "disconnected"],
+        ["plain/0", "answered"],
+    ]
+
+
+async def test_second_server_of_the_arm(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Another server of the same arm steps in before the baseline: that is no failure of the arm."""
+    await plain.stop()
+    fast.always(wire.llama_chat("from fast"))
+    app = await start(config_of(pool("both", plain, fast), folder=tmp_path))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.head.one("x-specroute-pool")) == (200, "both")
+    line = await only_decision(app)
+    assert (line["served_by"], line["status"]) == ("both", "ok")
+
+
+async def test_all_pools_down(
+    app: Application, plain: ScriptedBackend, fast: ScriptedBackend
+) -> None:
+    """Only with every server gone does the client get an error: 502, with the reason."""
+    await plain.stop()
+    await fast.stop()
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert reply.status == 502
+    assert reply.head.one("x-specroute-reason") == "upstream_unavailable"
+    assert reply.error["code"] == "upstream_unavailable"
+    line = await only_decision(app)
+    assert (line["status"], line["served_by"], in_flight(app)) == ("failed", None, 0)
+    assert (await get(app.data_url, "/ready")).json["reason"] == "no server of model 'tiny' answers"
+
+
+ENDS: dict[str, list[Step]] = {
+    "closed": [close()],
+    "reset": [reset()],
+    "in the middle of an event": [send(wire.chunk(SECOND[:50])), close()],
+    "in the middle of a chunk": [send(wire.chunk(SECOND)[:50]), close()],
+    "framing broken": [send(b"zz\r\n")],
+}
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "vllm"])
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+async def test_engine_dies_in_mid_stream(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, engine: str, end: list[Step]
+) -> None:
+    """The client gets what there was, an error, and the end mark; nothing is tried again."""
+    only = pool("plain", plain, engine=engine, timeouts={"idle_s": 1})
+    app = await start(config_of(only, folder=tmp_path))
+    there = Gate()
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(FIRST) + wire.chunk(SECOND)), wait(there), *end)
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        body = await client.until(SECOND)
+        there.open()
+        body += await client.rest()
+    assert body.startswith(FIRST + SECOND)
+    error, last = [event for event in body.split(b"\n\n") if event.startswith(b"data:")][-2:]
+    assert b'"type":"server_error"' in error
+    assert last == b"data: [DONE]"
+    assert len(plain.requests) == 1
+    line = await only_decision(app)
+    assert (line["status"], line["http_status"]) == ("failed", 200)
+    assert line["error"] in ("upstream_protocol", "upstream_unavailable", "upstream_timeout")
+    await app.refresh()
+    assert (cell(app, "plain")["failed"], cell(app, "plain")["ttft_s"]["n"]) == (1, 0)
+
+
+async def test_stream_of_unknown_length_that_just_ends(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Where only the connection's end ends a stream, a missing end mark shows that it was cut."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    plain.then(send(head + FIRST + SECOND), close())
+    reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert reply.body.startswith(FIRST + SECOND)
+    assert b'"code":"upstream_protocol"' in reply.body
+    assert (await only_decision(app))["status"] == "failed"
+    plain.then(send(head + b"".join(wire.llama_events())), close())
+    reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert reply.body == b"".join(wire.llama_events())
+
+
+async def test_stream_that_the_engine_ended_itself_is_left_alone(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """A stream whose framing is whole is the engine's own, end mark or not: nothing is added."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    plain.then(send(wire.stream([FIRST, SECOND])))
+    reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert reply.body == FIRST + SECOND
+
+
+@pytest.mark.parametrize("end", [close(), reset()], ids=["closed", "reset"])
+async def test_whole_answer_that_is_cut(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, end: Step
+) -> None:
+    """The client sees a broken connection, never a short success."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    cut = Gate()
+    plain.then(send(wire.llama_chat()[:-20]), wait(cut), end)
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat()))
+        await client.head()
+        cut.open()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.rest()
+    line = await only_decision(app)
+    assert (line["status"], line["http_status"]) == ("failed", 200)
+
+
+async def test_cut_answer_is_an_error_for_a_client_of_http_1_0(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Where the end of the connection ends the body, a cut one must not end in an orderly way."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    cut = Gate()
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    plain.then(send(head + wire.chunk(b'{"choices":')), wait(cut), close())
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(), version="HTTP/1.0"))
+        assert (await client.head()).one("content-length") is None
+        cut.open()
+        with pytest.raises(ConnectionError):
+            await client.rest()
+
+
+async def test_official_client_raises_when_the_engine_dies(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """OpenAI's client gets the text so far and then an APIError, not a silent end."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    died = Gate()
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(FIRST) + wire.chunk(SECOND)), wait(died), reset())
+    text = ""
+    async with openai.AsyncOpenAI(
+        base_url=f"{app.data_url}/v1", api_key="x", max_retries=0
+    ) as client:
+        stream = await client.chat.completions.create(model="tiny", messages=[], stream=True)
+
+        async def read() -> None:
+            nonlocal text
+            async for chunk in stream:
+                text += chunk.choices[0].delta.content or ""
+                if text:
+                    died.open()
+
+        with pytest.raises(openai.APIError, match="broke off"):
+            await read()
+        plain.then(send(wire.llama_chat()[:-20]), close())
+        with pytest.raises(openai.APIConnectionError):
+            await client.chat.completions.create(model="tiny", messages=[])
+    assert text == "The"
+
+
+async def test_hung_engine_does_not_stall_others(
+    app: Application, plain: ScriptedBackend, fast: ScriptedBackend
+) -> None:
+    """Many requests that hang at one engine take nothing from another one's."""
+    held = Gate()
+    fast.always(lambda _: [wait(held), send(wire.llama_chat("from fast"))])
+    replies: list[Reply] = []
+
+    async def one(body: bytes) -> None:
+        replies.append(await ask(app.data_url, request_bytes(body)))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(150):
+            group.create_task(one(wire.chat()))
+        async with asyncio.timeout(15):
+            while len(fast.requests) < 150:
+                await get(app.data_url, "/health")
+        assert in_flight(app) == 150
+        # Log probabilities never go to a drafter, so this one is the baseline's.
+        reply = await ask(app.data_url, request_bytes(wire.chat(logprobs=True)))
+        assert reply.head.one("x-specroute-pool") == "plain"
+        held.open()
+    assert [reply.status for reply in replies] == [200] * 150
+    assert in_flight(app) == 0

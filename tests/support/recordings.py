@@ -1,0 +1,140 @@
+"""Exchanges recorded from real engines: what was asked, and the answer byte by byte.
+
+`<case>.request.json` holds the request, `<case>.http` what came from the socket; see
+tests/wire/recordings/README.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from router.engines.base import EngineAdapter
+from router.engines.llamacpp import LlamaCpp
+from router.engines.vllm import Vllm
+from router.intake.parse import parse_request
+from router.types import Endpoint, ParsedRequest
+
+OWN = Path(__file__).parents[1] / "wire" / "recordings"
+
+
+def shared_folder() -> Path | None:
+    """All recordings, where they lie beside the checkout or SPECROUTE_SHARED names their place."""
+    given = os.environ.get("SPECROUTE_SHARED")
+    shared = Path(given) if given else Path(__file__).parents[3] / "shared"
+    folder = shared / "fixtures"
+    return folder if folder.is_dir() else None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One exchange."""
+
+    path: Path
+    """Of the response."""
+
+    @property
+    def name(self) -> str:
+        """Engine and version, method, case."""
+        return "/".join([*self.path.parts[-3:-1], self.path.stem])
+
+    @property
+    def case(self) -> str:
+        """What was asked, as the recordings' README names it."""
+        return self.path.stem
+
+    @property
+    def adapter(self) -> EngineAdapter:
+        """The one for the engine."""
+        return Vllm() if self.path.parts[-3].startswith("vllm") else LlamaCpp()
+
+    @cached_property
+    def _request(self) -> dict[str, Any]:
+        path = self.path.with_name(f"{self.case}.request.json")
+        loaded: dict[str, Any] = orjson.loads(path.read_bytes())
+        return loaded
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """None where we pass requests through without looking at them."""
+        try:
+            return Endpoint(self._request["path"])
+        except ValueError:
+            return None
+
+    @property
+    def routed(self) -> bool:
+        """Whether the request is one that we route: a chat or a completion with a JSON body."""
+        posted = self._request["method"] == "POST" and "raw_body" not in self._request
+        return self.endpoint is not None and posted and "model" in self._request["body"]
+
+    def request(self, **change: Any) -> ParsedRequest:
+        """What the client asked; members of the body can be changed, None leaves one out."""
+        assert self.endpoint is not None
+        body = {**self._request["body"], **change}
+        kept = {key: value for key, value in body.items() if value is not None}
+        return parse_request(self.endpoint, orjson.dumps(kept))
+
+    @cached_property
+    def _parts(self) -> tuple[int, dict[str, str], bytes]:
+        head, _, rest = self.path.read_bytes().partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        chunked = headers.get("transfer-encoding") == "chunked"
+        return int(first.split()[1]), headers, _unchunked(rest) if chunked else rest
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        return self._parts[0]
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the answer is a stream of events."""
+        return self._parts[1].get("content-type", "").startswith("text/event-stream")
+
+    @property
+    def body(self) -> bytes:
+        """The answer without HTTP's framing."""
+        return self._parts[2]
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """Every JSON object of the answer, read by a few lines of their own."""
+        if not self.streamed:
+            return [orjson.loads(self.body)]
+        data = [event.removeprefix(b"data: ") for event in self.body.split(b"\n\n")]
+        return [
+            orjson.loads(item) for item in data if item.startswith(b"{") and item.endswith(b"}")
+        ]
+
+
+def recordings(folder: Path, engines: Sequence[str] = ("llamacpp-", "vllm-")) -> list[Recording]:
+    """All recordings of requests that we route."""
+    found = [
+        Recording(path)
+        for engine in sorted(folder.iterdir())
+        if engine.name.startswith(tuple(engines))
+        for path in sorted(engine.glob("*/*.http"))
+    ]
+    return [recording for recording in found if recording.routed]
+
+
+def _unchunked(data: bytes) -> bytes:
+    """Takes HTTP/1.1's chunks apart; a recording that was cut off ends where it ends."""
+    body = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        length = int(size, 16)
+        if length == 0:
+            break
+        body += data[:length]
+        data = data[length + 2 :]
+    return body

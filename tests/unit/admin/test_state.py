@@ -1,0 +1,124 @@
+"""What an operator is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+
+from policies.estimators.cells import increments
+from policies.types import ArmView, ClassId, Proposal, SpecUsage, Status, Trial
+from router.admin.state import RouteState, StoreState, route_json, store_json
+from router.estimates.layout import BLOCK_S, Cells, merge_cells
+from router.estimates.reader import Past
+from router.estimates.snapshot import SnapshotBuilder
+from router.fleet.state import FleetState
+from router.selection.plans import make_plan
+from tests.support.builders import ARMS, CHAT, FAST, PLAIN, pool, route_facts
+
+FACTS = route_facts(
+    pool("plain", api_key="sk-secret"),
+    pool("fast", method="draft_model", num_speculative_tokens=3, replicas=2),
+)
+
+
+class Half:
+    """A policy that fails for one class."""
+
+    name = "half"
+
+    def propose(self, view: ArmView, rng: np.random.Generator) -> Proposal:
+        """Equal shares."""
+        if view.class_id == "math":
+            raise ValueError
+        return Proposal(np.array([0.5, 0.5]), np.zeros(2))
+
+
+def state(*trials: Trial) -> RouteState:
+    """A route after these requests."""
+    cells: Cells = {}
+    for item in trials:
+        merge_cells(cells, {(item.arm_id, item.class_id): increments(item, 100)})
+    built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(
+        Past({5: cells}, 5, frozenset()), 6.0 * BLOCK_S
+    )
+    fleet = FleetState(FACTS)
+    fleet.mark(FACTS.pools[FAST].replicas[1], up=False, now=0.0)
+    views = {c: ArmView.empty(c, ARMS) for c in (CHAT, ClassId("math"))}
+    plan = make_plan(Half(), views, ARMS, version=1, rng=np.random.default_rng(0))
+    with fleet.lease(FACTS.pools[PLAIN].replicas[0]):
+        return RouteState(FACTS, fleet.view(), built, plan)
+
+
+def shown(*trials: Trial) -> dict[str, Any]:
+    """As it goes out."""
+    made: dict[str, Any] = json.loads(orjson.dumps(route_json(state(*trials))))
+    return made
+
+
+def ok(**more: Any) -> Trial:
+    """A streamed request that went well."""
+    fields = {"ttft_s": 0.1, "tpot_s": 0.02, "e2e_s": 2.08, "tokens": 100, **more}
+    return Trial(CHAT, FAST, Status.OK, True, 0.5, **fields)  # noqa: FBT003
+
+
+def test_a_route_shows_its_pools_and_servers() -> None:
+    """In the order of the file, with load and health, and without keys."""
+    made = shown()
+    assert (made["model"], made["baseline"], made["policy"]) == ("m", "plain", "half")
+    assert (made["classes"], made["policy_failed_for"]) == ([], ["math"])
+    plain, fast = made["pools"]
+    assert plain == {
+        "name": "plain",
+        "method": "none",
+        "num_speculative_tokens": None,
+        "engine": "llamacpp",
+        "lossless": True,
+        "baseline": True,
+        "replicas": [
+            {"id": "plain/0", "url": "http://plain.test:8000", "up": True, "in_flight": 1}
+        ],
+    }
+    assert [(item["id"], item["up"]) for item in fast["replicas"]] == [
+        ("fast/0", True),
+        ("fast/1", False),
+    ]
+    assert "sk-secret" not in json.dumps(made)
+
+
+def test_a_class_shows_a_cell_for_every_pool() -> None:
+    """With what was measured; what was not is null."""
+    spec = SpecUsage(steps=40, drafted=150, accepted=60)
+    [known] = shown(ok(spec=spec), ok(spec=spec), ok(spec=None))["classes"]
+    plain, fast = known["cells"]
+    assert (known["class"], known["requests"]) == ("chat", 3)
+    assert (plain["pool"], plain["probability"], plain["share"], plain["ok"]) == (
+        "plain",
+        0.5,
+        0,
+        0,
+    )
+    assert (fast["pool"], fast["probability"], fast["share"], fast["ok"]) == ("fast", 0.5, 1, 3)
+    assert [plain[name] for name in ("tokens_per_step", "gain", "tail_ratio", "verdict")] == [
+        None
+    ] * 4
+    assert plain["ttft_s"] == {"n": 0, "p50": None, "p95": None, "p99": None}
+    assert (fast["tokens"], fast["tokens_per_step"], fast["acceptance_requests"]) == (300, 2.5, 2)
+    assert fast["acceptance_sources"] == {"request": 2}
+    assert fast["tpot_s"]["n"] == 3
+    assert fast["verdict"] == "not enough data"
+
+
+def test_the_store_shows_all_of_its_state() -> None:
+    """As it is."""
+    made = StoreState("embedded:", False, "gone", None, 3, 0)  # noqa: FBT003
+    assert store_json(made) == {
+        "url": "embedded:",
+        "up": False,
+        "error": "gone",
+        "snapshot_age_s": None,
+        "dropped_increments": 3,
+        "refused_increments": 0,
+    }

@@ -1,0 +1,189 @@
+"""From file and environment to configuration."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+
+from router.config.load import load_config, parse_config
+from router.errors import ConfigError
+
+GOOD = """
+routes:
+  - model: m
+    baseline: plain
+    pools:
+      - name: plain
+        method: none
+        replicas: [{url: "http://h:1"}]
+      - name: fast
+        method: draft_model
+        replicas: [{url: "http://h:2"}]
+"""
+SECRET = "sk-sëcret-0123456789"
+
+
+def complaints(text: str, environment: dict[str, str] | None = None) -> str:
+    """What is said about a configuration that cannot be used."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, environment or {})
+    return str(caught.value)
+
+
+def replaced(old: str, new: str) -> str:
+    """The good configuration with one change."""
+    assert GOOD.count(old) >= 1
+    return GOOD.replace(old, new, 1)
+
+
+def test_a_small_file_is_enough() -> None:
+    """Everything else has a default."""
+    made = parse_config(GOOD, {})
+    assert [pool.name for pool in made.routes[0].pools] == ["plain", "fast"]
+    assert (made.listen.port, made.store.url) == (8080, "embedded:")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (replaced("method: none", "mehtod: none"), "routes[0].pools[0].mehtod: unknown key; did you mean `method`?"),
+        (replaced("model: m", "model: m\n    polices: {}"), "routes[0].polices: unknown key; did you mean"),
+        (GOOD + "lisen: {}", "lisen: unknown key; did you mean `listen`?"),
+        (GOOD + "listen: {prt: 1}", "listen.prt: unknown key; did you mean `port`?"),
+        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, decision_log, estimates, listen, routes, store"),
+        (replaced("model: m", "policy: {nam: x}\n    model: m"), "routes[0].policy.nam: unknown key; did you mean `name`?"),
+        (replaced('{url: "http://h:1"}', '{url: "http://h:1", urll: x}'), "replicas[0].urll: unknown key; did you mean `url`?"),
+        (replaced("method: none", "timeouts: {conect_s: 1}"), "pools[0].timeouts.conect_s: unknown key; did you mean `connect_s`?"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, expected: str) -> None:
+    """A typing error never becomes a silent default."""
+    assert expected in complaints(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD + "listen: {port: x}", "listen.port: Input should be a valid integer, unable to parse string as an integer (given: 'x')"),
+        (GOOD + "listen: {port: 70000}", "listen.port: Input should be less than or equal to 65535 (given: 70000)"),
+        (GOOD + "listen: 3", "listen: must be a mapping of keys to values (given: 3)"),
+        (replaced("method: none", "num_speculative_tokens: 3"), "routes[0].pools[0].method: is required and missing"),
+        (replaced('[{url: "http://h:1"}]', "[]"), "routes[0].pools[0].replicas: must hold at least one item"),
+        (replaced("http://h:1", "h:1"), "replicas[0].url: must begin with http:// or https:// (given: 'h:1')"),
+        (replaced("baseline: plain", "baseline: none"), "routes[0]: baseline 'none' is not one of the pools (plain, fast)"),
+        (replaced("name: fast", "name: plain"), "routes[0]: pool name used twice: plain"),
+        (GOOD + GOOD.replace("routes:\n", "", 1), "model served by two routes: m"),
+        (GOOD + "store: {url: file.db}", "store.url: must begin with one of embedded:, memory:, redis://"),
+        (replaced("method: none", "method: none\n        on: 1"), "a key must be text"),
+        ("routes: []", "routes: must hold at least one item"),
+        ("routes: {}", "routes: must be a list"),
+        ("", "must be a mapping with at least the key `routes`"),
+        ("[1]", "must be a mapping with at least the key `routes`"),
+        ("a: [", "not valid YAML: expected the node content, but found '<stream end>' (line 1, column 5)"),
+        ("a: !!python/object:os.system x", "not valid YAML"),
+        ("\x00", "not valid YAML"),
+    ],
+)  # fmt: skip
+def test_every_complaint_begins_with_the_key_and_says_what_is_wrong(
+    text: str, expected: str
+) -> None:
+    """In words about the file, not about Python."""
+    assert expected in complaints(text)
+
+
+def test_all_problems_are_told_at_once_and_only_causes() -> None:
+    """One line each; that a list misses its refused item is no problem of its own."""
+    text = replaced("method: none", "mehtod: none") + "listen: {port: -1}\n"
+    assert complaints(text).splitlines() == [
+        "config:",
+        "  listen.port: Input should be greater than or equal to 0 (given: -1)",
+        "  routes[0].pools[0].method: is required and missing",
+        "  routes[0].pools[0].mehtod: unknown key; did you mean `method`?",
+    ]
+
+
+def test_variables_are_taken_from_the_environment() -> None:
+    """Anywhere in a value, and more than once; numbers and switches too."""
+    text = replaced("http://h:1", "http://${HOST}:${PORT}") + "listen: {port: '${PORT}'}\n"
+    made = parse_config(text, {"HOST": "gpu-1", "PORT": "8100"})
+    assert made.routes[0].pools[0].replicas[0].url == "http://gpu-1:8100"
+    assert made.listen.port == 8100
+
+
+def test_what_a_variable_holds_is_not_expanded_again() -> None:
+    """A password may contain `${`."""
+    text = replaced("method: none", "method: none\n        api_key: ${KEY}")
+    key = parse_config(text, {"KEY": "a${B}"}).routes[0].pools[0].api_key
+    assert key is not None
+    assert key.get_secret_value() == "a${B}"
+
+
+def test_a_variable_that_is_not_set_is_told_with_its_key() -> None:
+    """Nothing starts with an empty secret by mistake."""
+    text = replaced("method: none", "method: none\n        api_key: ${NO_SUCH_KEY}")
+    assert complaints(text) == (
+        "routes[0].pools[0].api_key: environment variable NO_SUCH_KEY is not set; "
+        "export it or replace ${NO_SUCH_KEY} by a value"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        replaced("method: none", "method: none\n        api_key: ${K}"),
+        replaced("method: none", f"method: none\n        api_key: {SECRET}"),
+        replaced("method: none", f"method: none\n        api_key: [{SECRET}]"),
+        replaced("method: none", f"method: none\n        api_key: {{{SECRET}: {SECRET}}}"),
+        replaced("method: none", "method: ${K}"),
+        replaced("method: none", f"method: none\n        apikey: {SECRET}"),
+        replaced("http://h:1", f"http://user:{SECRET}@h"),
+        replaced("http://h:1", "${K}"),
+        GOOD + f"store: {{url: 'reds://:{SECRET}@h'}}",
+        GOOD + "listen: {port: '${K}'}",
+        GOOD + f"x: '\napi_key: {SECRET}",
+        GOOD + f"\napi_key: {SECRET}: x",
+    ],
+)  # fmt: skip
+def test_no_complaint_shows_a_secret(text: str) -> None:
+    """Neither in the message nor in the trace behind it."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, {"K": SECRET})
+    shown = "".join(traceback.format_exception(caught.value))
+    locals_free = shown + repr(caught.value) + repr(caught.value.__cause__)
+    assert SECRET not in locals_free
+
+
+def test_a_loaded_secret_is_not_shown() -> None:
+    """It is used in one place, where a request is sent."""
+    text = replaced("method: none", "method: none\n        api_key: ${K}")
+    made = parse_config(text, {"K": "sk-0123456789"})
+    assert "sk-0123456789" not in repr(made) + str(made) + made.model_dump_json()
+
+
+def test_a_file_is_read_with_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the process, unless another one is given."""
+    path = tmp_path / "c.yaml"
+    path.write_text(replaced("model: m", "model: ${SPECROUTE_TEST_MODEL}"), encoding="utf-8")
+    monkeypatch.setenv("SPECROUTE_TEST_MODEL", "from-process")
+    assert load_config(path).routes[0].model == "from-process"
+    assert load_config(path, {"SPECROUTE_TEST_MODEL": "given"}).routes[0].model == "given"
+
+
+def test_a_file_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
+    """With what to do where it is simply not there."""
+    with pytest.raises(
+        ConfigError, match=r"absent\.yaml: no such file; `specroute demo` writes one"
+    ):
+        load_config(tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes(b"model: \xe9")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "latin.yaml")
+    (tmp_path / "bad.yaml").write_text("routes: []")
+    with pytest.raises(ConfigError, match=r"bad\.yaml:\n  routes: must hold"):
+        load_config(tmp_path / "bad.yaml")

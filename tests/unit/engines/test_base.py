@@ -1,0 +1,71 @@
+"""What all adapters share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.engines.base import choices_asked, count, member, wants_logprobs
+from router.types import Endpoint
+from tests.support.builders import request
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(3, 3), (0, 0), (-1, None), (True, None), (1.0, None), ("3", None), (None, None), ([], None)],
+)
+def test_a_count_is_a_non_negative_integer(value: object, expected: int | None) -> None:
+    """Anything else is unknown, never 0."""
+    assert count(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [({"a": 1}, 1), ({}, None), (None, None), ([1], None), ("a", None)]
+)
+def test_a_member_of_what_is_no_object_is_unknown(value: object, expected: object) -> None:
+    """Engines change shapes; reading never raises."""
+    assert member(value, "a") == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 1),
+        ({"n": 2}, 2),
+        ({"n": None}, 1),
+        ({"n": 0}, 1),
+        ({"n": "2"}, 1),
+        ({"best_of": 3}, 3),
+        ({"n": 2, "best_of": 4}, 4),
+        ({"prompt": "one"}, 1),
+        ({"prompt": ["one", "two"]}, 2),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": []}, 1),
+    ],
+)
+def test_choices_are_counted_in_every_spelling(fields: dict[str, Any], expected: int) -> None:
+    """A list of token ids is one prompt, a list of texts or of lists is many."""
+    assert choices_asked(request(endpoint=Endpoint.COMPLETIONS, **fields)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"logprobs": True}, True),
+        ({"logprobs": False}, False),
+        ({"logprobs": 5}, True),
+        ({"logprobs": 0}, False),
+        ({"top_logprobs": 2}, True),
+        ({"n_probs": 3}, True),
+        ({"prompt_logprobs": 1}, True),
+        ({"logprobs": None, "top_logprobs": None}, False),
+    ],
+)
+def test_log_probabilities_are_found_in_every_spelling(
+    fields: dict[str, Any], *, expected: bool
+) -> None:
+    """OpenAI's two, llama.cpp's and vLLM's."""
+    assert wants_logprobs(request(**fields)) is expected

@@ -1,0 +1,256 @@
+"""The way of sums into the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from policies.types import ArmId, ClassId
+from router.errors import StoreError
+from router.estimates.layout import slot_at, slot_key
+from router.estimates.writer import Writer
+from router.stores.base import Batch, Deltas
+from router.stores.memory import MemoryStore
+from tests.support.builders import CHAT, FAST, PLAIN
+from tests.support.clock import ManualClock
+from tests.support.faulty_store import Fault, FaultyStore
+
+
+class World:
+    """A writer, its store and the time."""
+
+    def __init__(self, max_fields: int = 1000) -> None:
+        self.clock = ManualClock()
+        self.store = FaultyStore(MemoryStore(self.clock))
+        self.writer = Writer(
+            self.store, self.clock, prefix="p", ttl_s=10_000, max_fields=max_fields
+        )
+
+    def add(self, n: int = 1, arm: ArmId = FAST, model: str = "m") -> None:
+        """One finished request."""
+        self.writer.add(model, arm, CHAT, {"n": n})
+
+    async def stored(self, slots_ago: int = 0, model: str = "m") -> Mapping[str, int]:
+        """What the store holds of a slot."""
+        slot = slot_at(self.clock.wall()) - slots_ago
+        return (await self.store.inner.read([slot_key("p", model, slot)]))[0]
+
+    async def fails(self, fault: Fault) -> None:
+        """A flush that fails."""
+        self.store.fault = fault
+        with pytest.raises(StoreError):
+            await self.writer.flush()
+        self.store.fault = None
+
+
+@pytest.fixture
+def world() -> World:
+    """Nothing has been added yet."""
+    return World()
+
+
+async def test_nothing_to_send_means_no_call(world: World) -> None:
+    """An idle proxy leaves the store alone."""
+    await world.writer.flush()
+    world.add()
+    await world.writer.flush()
+    await world.writer.flush()
+    assert len(world.store.batches) == 1
+
+
+async def test_requests_of_one_interval_go_together(world: World) -> None:
+    """As one batch, summed by cell."""
+    world.add(1)
+    world.add(2)
+    world.add(5, PLAIN)
+    await world.writer.flush()
+    assert await world.stored() == {"fast|chat|n": 3, "plain|chat|n": 5}
+    assert len(world.store.batches) == 1
+
+
+async def test_a_request_belongs_to_the_slot_in_which_it_ended(world: World) -> None:
+    """Even if it is sent a little later."""
+    world.add(1)
+    world.clock.advance(10)
+    world.add(2)
+    await world.writer.flush()
+    assert [await world.stored(ago) for ago in (0, 1)] == [{"fast|chat|n": 2}, {"fast|chat|n": 1}]
+
+
+async def test_what_comes_too_late_goes_into_a_slot_that_is_still_open(world: World) -> None:
+    """Sealed slots are never read again: what is added to them would be lost."""
+    world.add(1)
+    world.clock.advance(10)
+    world.add(2)
+    world.clock.advance(60)
+    await world.writer.flush()
+    assert [await world.stored(ago) for ago in (0, 1, 2, 6, 7)] == [
+        {},
+        {"fast|chat|n": 3},
+        {},
+        {},
+        {},
+    ]
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_failed_batch_is_sent_again_and_counts_once(world: World, fault: Fault) -> None:
+    """Whether the request was lost or only the reply."""
+    world.add(1)
+    await world.fails(fault)
+    world.add(2)
+    await world.fails(fault)
+    await world.writer.flush()
+    assert await world.stored() == {"fast|chat|n": 3}
+    assert world.writer.unconfirmed("m") == {}
+    assert [batch.number for batch in world.store.batches] == [1, 1, 1, 2]
+
+
+async def test_a_lost_reply_counts_once_however_long_the_store_is_away(world: World) -> None:
+    """Hours later the batch has the same name."""
+    world.add(1)
+    await world.fails(Fault.AFTER)
+    world.clock.advance(9_000)
+    await world.writer.flush()
+    assert await world.stored(900) == {"fast|chat|n": 1}
+    assert await world.stored(1) == {}
+
+
+async def test_a_batch_that_arrives_after_a_later_one_is_ignored(world: World) -> None:
+    """A frozen server may run an abandoned call long after its successor was confirmed."""
+    world.add(1)
+    await world.writer.flush()
+    first = world.store.batches[0]
+    world.add(2)
+    await world.writer.flush()
+    key = slot_key("p", "m", slot_at(world.clock.wall()))
+    await world.store.add(first, {key: {"fast|chat|n": 1}}, 100)
+    assert await world.stored() == {"fast|chat|n": 3}
+
+
+async def test_two_writers_never_mistake_each_other_s_batches() -> None:
+    """Both count from 1."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    for _ in range(2):
+        writer = Writer(store, clock, prefix="p", ttl_s=100)
+        writer.add("m", FAST, CHAT, {"n": 1})
+        await writer.flush()
+    assert await store.read([slot_key("p", "m", slot_at(clock.wall()))]) == [{"fast|chat|n": 2}]
+
+
+async def test_what_is_not_confirmed_is_still_known(world: World) -> None:
+    """Learning goes on while the store is away."""
+    world.add(1)
+    await world.fails(Fault.BEFORE)
+    world.add(2)
+    world.clock.advance(500)
+    world.add(4)
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT): {"n": 7}}
+    assert world.writer.unconfirmed("other") == {}
+    await world.writer.flush()
+    assert world.writer.unconfirmed("m") == {}
+
+
+async def test_memory_is_bounded_by_cells_not_by_requests(world: World) -> None:
+    """A thousand requests of one cell and slot take the room of one."""
+    small = World(max_fields=2)
+    for _ in range(1000):
+        small.add(1)
+        small.add(1, PLAIN)
+    assert small.writer.dropped == 0
+    await small.writer.flush()
+    assert await small.stored() == {"fast|chat|n": 1000, "plain|chat|n": 1000}
+
+
+async def test_a_request_without_room_is_dropped_whole_and_counted() -> None:
+    """Half of one would be a count without its sum."""
+    world = World(max_fields=3)
+    world.writer.add("m", FAST, CHAT, {"n": 1, "tokens": 10})
+    world.writer.add("m", PLAIN, CHAT, {"n": 1, "tokens": 10})
+    world.writer.add("m", FAST, CHAT, {"n": 1, "tokens": 20})
+    assert world.writer.dropped == 2
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT): {"n": 2, "tokens": 30}}
+
+
+async def test_room_comes_back_when_the_store_confirms() -> None:
+    """And not before: what was sent may have to be sent again."""
+    world = World(max_fields=1)
+    world.add()
+    await world.fails(Fault.BEFORE)
+    world.add()
+    assert world.writer.dropped == 1
+    await world.writer.flush()
+    world.add()
+    assert world.writer.dropped == 1
+
+
+async def test_requests_that_finish_while_a_batch_is_on_its_way_are_not_lost() -> None:
+    """Of the same route, and of a route that is used for the first time just then."""
+    clock = ManualClock()
+    inner = MemoryStore(clock)
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+            arrived.set()
+            await go.wait()
+            return await inner.add(batch, deltas, ttl_s)
+
+    writer = Writer(Slow(clock), clock, prefix="p", ttl_s=100)
+    writer.add("a", FAST, CHAT, {"n": 1})
+    flushes = [asyncio.ensure_future(writer.flush()) for _ in range(2)]
+    await arrived.wait()
+    writer.add("a", FAST, CHAT, {"n": 2})
+    writer.add("b", FAST, CHAT, {"n": 4})
+    go.set()
+    await asyncio.gather(*flushes)
+    await writer.flush()
+    slot = slot_at(clock.wall())
+    keys = [slot_key("p", model, slot) for model in "ab"]
+    assert await inner.read(keys) == [{"fast|chat|n": 3}, {"fast|chat|n": 4}]
+    assert (writer.unconfirmed("a"), writer.unconfirmed("b")) == ({}, {})
+
+
+async def test_a_cancelled_flush_loses_nothing() -> None:
+    """As when the proxy stops in the middle of one."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    arrived = asyncio.Event()
+
+    class Stuck(MemoryStore):
+        stuck = True
+
+        async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+            added = await store.add(batch, deltas, ttl_s)
+            if self.stuck:
+                arrived.set()
+                await asyncio.Event().wait()
+            return added
+
+    slow = Stuck(clock)
+    writer = Writer(slow, clock, prefix="p", ttl_s=100)
+    writer.add("m", FAST, ClassId("chat"), {"n": 1})
+    flush = asyncio.ensure_future(writer.flush())
+    await arrived.wait()
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+    slow.stuck = False
+    await writer.flush()
+    assert await store.read([slot_key("p", "m", slot_at(clock.wall()))]) == [{"fast|chat|n": 1}]
+
+
+async def test_increments_that_the_store_refused_are_counted(world: World) -> None:
+    """Garbage in the store is not the proxy's fault, but it shows."""
+
+    class Refusing(MemoryStore):
+        async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+            return 3
+
+    writer = Writer(Refusing(world.clock), world.clock, prefix="p", ttl_s=100)
+    writer.add("m", FAST, CHAT, {"n": 1})
+    await writer.flush()
+    assert writer.refused == 3

@@ -1,0 +1,132 @@
+"""One line per decision."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.types import Status
+from router.observe import decision_log
+from router.observe.decision_log import DecisionLog, decision_record
+from tests.support.builders import FAST, PLAIN, context, decision, outcome, request
+
+SECRET_REQUEST = request(
+    messages=[{"role": "user", "content": "secret prompt"}], user="secret user", stream=True
+)
+
+
+def record(**more: Any) -> dict[str, Any]:
+    """What is written of a request with secrets in it."""
+    return decision_record(
+        context(SECRET_REQUEST), decision(excluded={PLAIN: "why"}), outcome(**more), wall=12.34567
+    )
+
+
+def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
+    """All that replaying another policy needs."""
+    assert record() == {
+        "time": 12.346,
+        "request_id": "r1",
+        "model": "m",
+        "endpoint": "/v1/chat/completions",
+        "stream": True,
+        "class": "chat",
+        "confidence": 0.75,
+        "policy": "thompson",
+        "snapshot": 7,
+        "arm": "fast",
+        "propensity": 0.25,
+        "probabilities": {"fast": 0.25, "plain": 0.75},
+        "excluded": {"plain": "why"},
+        "served_by": "fast",
+        "attempts": [["fast/0", "answered"]],
+        "status": "ok",
+        "http_status": 200,
+        "error": None,
+        "ttft_s": 0.25,
+        "tpot_s": 0.05,
+        "e2e_s": 1.25,
+        "overhead_s": 0.0005,
+        "prompt_tokens": 40,
+        "tokens": 21,
+        "steps": 15,
+        "drafted": 18,
+        "accepted": 6,
+        "acceptance_source": "request",
+    }
+
+
+def test_nothing_of_the_request_s_text_is_written() -> None:
+    """No prompt, no user, no headers."""
+    assert "secret" not in json.dumps(record())
+
+
+def test_unknown_figures_are_null() -> None:
+    """Missing is None, never 0."""
+    written = record(spec=None, ttft_s=None, tpot_s=None, tokens=None, overhead_s=None)
+    names = ("steps", "drafted", "accepted", "acceptance_source", "ttft_s", "tpot_s", "tokens")
+    assert [written[name] for name in names] == [None] * len(names)
+
+
+async def test_lines_are_appended_as_json_to_a_private_file(tmp_path: Path) -> None:
+    """The folder is made; what was there stays; only the owner may read it."""
+    path = tmp_path / "logs" / "decisions.jsonl"
+    for number in (1, 2):
+        log = DecisionLog(path)
+        log.append({"n": number, "x": float("nan")})
+        await log.flush()
+    assert [json.loads(line) for line in path.read_bytes().splitlines()] == [
+        {"n": 1, "x": None},
+        {"n": 2, "x": None},
+    ]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_without_a_path_nothing_is_kept(tmp_path: Path) -> None:
+    """The log is off."""
+    log = DecisionLog(None)
+    log.append({"n": 1})
+    await log.flush()
+    assert (log.dropped, list(tmp_path.iterdir())) == (0, [])
+
+
+async def test_a_file_that_cannot_be_written_costs_lines_only(tmp_path: Path) -> None:
+    """They are counted, and writing goes on when it can."""
+    path = tmp_path / "decisions.jsonl"
+    path.mkdir()
+    log = DecisionLog(path)
+    log.append({"n": 1})
+    log.append({"n": 2})
+    await log.flush()
+    assert log.dropped == 2
+    path.rmdir()
+    log.append({"n": 3})
+    await log.flush()
+    assert path.read_bytes() == b'{"n":3}\n'
+
+
+async def test_lines_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound new ones are dropped and counted."""
+    monkeypatch.setattr(decision_log, "MAX_PENDING_LINES", 2)
+    log = DecisionLog(tmp_path / "d.jsonl")
+    for number in range(5):
+        log.append({"n": number})
+    await log.flush()
+    assert ((tmp_path / "d.jsonl").read_bytes(), log.dropped) == (b'{"n":0}\n{"n":1}\n', 3)
+
+
+def test_a_fallback_shows_both_arms() -> None:
+    """Who was drawn, who served, and that it had failed."""
+    written = decision_record(
+        context(), decision(FAST), outcome(Status.FAILED, served_by=PLAIN, error="x"), wall=0.0
+    )
+    assert (written["arm"], written["served_by"], written["status"], written["error"]) == (
+        "fast",
+        "plain",
+        "failed",
+        "x",
+    )

@@ -1,0 +1,90 @@
+"""The one receiver of outcomes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from policies.cost import typical_tokens
+from policies.estimators.cells import increments
+from policies.types import Status, Trial
+from router.estimates.writer import Writer
+from router.observe.decision_log import DecisionLog
+from router.observe.metrics import Metrics
+from router.observe.recorder import Recorder, trial_of
+from router.stores.memory import MemoryStore
+from router.types import Outcome
+from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
+from tests.support.clock import ManualClock
+
+
+def test_an_answer_of_the_chosen_arm_teaches_everything() -> None:
+    """Times, tokens, acceptance, and how likely the draw was."""
+    result = outcome()
+    trial = trial_of(context(request(stream=True)), decision(FAST), result)
+    assert trial == Trial(
+        class_id=CHAT,
+        arm_id=FAST,
+        status=Status.OK,
+        streamed=True,
+        propensity=0.25,
+        ttft_s=result.ttft_s,
+        tpot_s=result.tpot_s,
+        e2e_s=result.e2e_s,
+        tokens=result.tokens,
+        spec=result.spec,
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (outcome(Status.FAILED), Status.FAILED),
+        (outcome(Status.FAILED, served_by=None), Status.FAILED),
+        (outcome(Status.REJECTED), Status.REJECTED),
+        (outcome(Status.ABORTED), Status.ABORTED),
+        (outcome(Status.ABORTED, served_by=None), Status.ABORTED),
+        (outcome(Status.OK, served_by=PLAIN), Status.FAILED),
+        (outcome(Status.ABORTED, served_by=PLAIN), Status.FAILED),
+        (outcome(Status.REJECTED, served_by=PLAIN), Status.FAILED),
+    ],
+)
+def test_anything_else_teaches_only_how_it_ended(result: Outcome, expected: Status) -> None:
+    """After a fallback it is the chosen arm that failed, and the other arm learns nothing."""
+    assert trial_of(context(), decision(FAST), result) == Trial(
+        class_id=CHAT, arm_id=FAST, status=expected, streamed=False, propensity=0.25
+    )
+
+
+async def test_an_outcome_reaches_sums_metrics_and_log(tmp_path: Path) -> None:
+    """Each once."""
+    clock = ManualClock()
+    writer = Writer(MemoryStore(clock), clock, prefix="p", ttl_s=100)
+    metrics, log = Metrics(), DecisionLog(tmp_path / "d.jsonl")
+    ctx, made, result = context(), decision(), outcome()
+    Recorder(writer, metrics, log, clock).record(ctx, made, result)
+    await log.flush()
+    assert writer.unconfirmed("m") == {
+        (FAST, CHAT): increments(trial_of(ctx, made, result), typical_tokens(CHAT))
+    }
+    assert b'specroute_requests_total{class="chat",model="m",pool="fast",status="ok"} 1.0' in (
+        metrics.exposition()
+    )
+    assert (tmp_path / "d.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_a_flaw_in_the_books_never_fails_a_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted and logged, and the request is served."""
+    clock = ManualClock()
+    metrics = Metrics()
+    writer = Writer(MemoryStore(clock), clock, prefix="p", ttl_s=100)
+    recorder = Recorder(writer, metrics, DecisionLog(None), clock)
+    monkeypatch.setattr(metrics, "observe", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR, "specroute.recorder"):
+        recorder.record(context(), decision(), outcome())
+    assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
+    assert [record.getMessage() for record in caplog.records] == ["outcome not recorded"]

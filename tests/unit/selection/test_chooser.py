@@ -1,0 +1,94 @@
+"""Drawing an arm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.types import ArmId, Proposal
+from router.fleet.state import FleetState
+from router.selection.chooser import Chooser
+from router.selection.plans import Plan
+from router.types import Decision
+from tests.support.builders import CHAT, FAST, PLAIN, classification, pool, request, route_facts
+
+THIRD = ArmId("third")
+FACTS = route_facts(pool("plain"), pool("fast", method="draft_model"), pool("third", method="mtp"))
+
+
+def plan(*probabilities: float, version: int = 1) -> Plan:
+    """A plan that knows one class."""
+    proposal = Proposal(np.array(probabilities), np.zeros(len(probabilities)))
+    return Plan("thompson", version, FACTS.arms, {CHAT: proposal})
+
+
+def choose(
+    u: float, *probabilities: float, down: tuple[ArmId, ...] = (), class_id: str = "chat"
+) -> Decision:
+    """The decision for one drawn number."""
+    fleet = FleetState(FACTS)
+    for arm_id in down:
+        fleet.mark(FACTS.pools[arm_id].replicas[0], up=False, now=0.0)
+    chooser = Chooser(FACTS, fleet, plan(*probabilities), uniform=lambda: u)
+    return chooser.choose(request(), classification(class_id))
+
+
+@pytest.mark.parametrize(
+    ("u", "expected"), [(0.0, PLAIN), (0.19, PLAIN), (0.2, FAST), (0.49, FAST), (0.5, THIRD)]
+)
+def test_an_arm_is_drawn_with_its_probability(u: float, expected: ArmId) -> None:
+    """The decision records all that is needed to judge it later."""
+    made = choose(u, 0.2, 0.3, 0.5)
+    assert made.arm_id == expected
+    assert made.probabilities == pytest.approx({PLAIN: 0.2, FAST: 0.3, THIRD: 0.5})
+    assert made.propensity == made.probabilities[expected]
+    assert (made.excluded, made.policy, made.snapshot_version) == ({}, "thompson", 1)
+
+
+def test_the_mask_comes_before_the_draw() -> None:
+    """What is recorded is what was drawn from: the eligible arms' shares, renormalised."""
+    made = choose(0.9, 0.2, 0.3, 0.5, down=(THIRD,))
+    assert made.arm_id == FAST
+    assert made.probabilities == pytest.approx({PLAIN: 0.4, FAST: 0.6, THIRD: 0.0})
+    assert made.excluded == {THIRD: "no_server_available"}
+
+
+@pytest.mark.parametrize(
+    ("down", "expected"),
+    [((FAST,), PLAIN), ((FAST, PLAIN), THIRD), ((PLAIN, FAST, THIRD), PLAIN)],
+)
+def test_when_the_wanted_arms_are_gone_plain_decoding_comes_first(
+    down: tuple[ArmId, ...], expected: ArmId
+) -> None:
+    """Then whatever still answers."""
+    made = choose(0.5, 0.0, 1.0, 0.0, down=down)
+    assert (made.arm_id, made.propensity) == (expected, 1.0)
+
+
+def test_a_class_without_a_proposal_gets_the_baseline() -> None:
+    """Whatever the policy thinks of others."""
+    assert choose(0.99, 0.0, 1.0, 0.0, class_id="new").arm_id == PLAIN
+
+
+def test_a_new_plan_counts_from_the_next_request_on() -> None:
+    """It is swapped whole."""
+    chooser = Chooser(FACTS, FleetState(FACTS), plan(1.0, 0.0, 0.0), uniform=lambda: 0.5)
+    first = chooser.choose(request(), classification())
+    chooser.plan = plan(0.0, 0.0, 1.0, version=2)
+    second = chooser.choose(request(), classification())
+    assert [(d.arm_id, d.snapshot_version) for d in (first, second)] == [(PLAIN, 1), (THIRD, 2)]
+
+
+@given(
+    st.floats(0, 1, exclude_max=True),
+    st.lists(st.integers(0, 100), min_size=3, max_size=3).filter(any),
+    st.sets(st.sampled_from([PLAIN, FAST, THIRD])),
+)
+def test_propensities_are_exact(u: float, weights: list[int], down: set[ArmId]) -> None:
+    """They sum to 1, the drawn arm's is above 0, and excluded arms have none."""
+    made = choose(u, *(weight / sum(weights) for weight in weights), down=tuple(down))
+    assert sum(made.probabilities.values()) == pytest.approx(1.0)
+    assert made.propensity == made.probabilities[made.arm_id] > 0
+    assert all(made.probabilities[arm_id] == 0.0 for arm_id in made.excluded)

@@ -1,0 +1,81 @@
+"""Proposals computed once for each snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from policies.types import ArmView, ClassId, Proposal
+from router.selection.plans import Plan, baseline_only, make_plan
+from tests.support.builders import ARMS, CHAT
+
+CODE = ClassId("code_gen")
+
+
+@dataclass
+class Scripted:
+    """A policy that gives what it was told, or raises it."""
+
+    answers: dict[ClassId, list[float] | Exception]
+    name: str = "scripted"
+
+    def propose(self, view: ArmView, rng: np.random.Generator) -> Proposal:
+        """The answer for the view's class."""
+        answer = self.answers[view.class_id]
+        if isinstance(answer, Exception):
+            raise answer
+        return Proposal(np.array(answer), np.zeros(len(answer)))
+
+
+def plan(answers: dict[ClassId, list[float] | Exception]) -> Plan:
+    """The plan that comes of these answers."""
+    views = {class_id: ArmView.empty(class_id, ARMS) for class_id in answers}
+    return make_plan(Scripted(answers), views, ARMS, version=3, rng=np.random.default_rng(0))
+
+
+def test_a_plan_holds_the_proposal_for_every_class() -> None:
+    """And says whose it is, and of which snapshot."""
+    made = plan({CHAT: [0.25, 0.75], CODE: [1.0, 0.0]})
+    assert (made.policy, made.snapshot_version, made.arms, made.spoiled) == (
+        "scripted",
+        3,
+        ARMS,
+        (),
+    )
+    assert made.proposal(CHAT).probabilities.tolist() == [0.25, 0.75]
+    assert made.proposal(CODE).probabilities.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ValueError("x"),
+        ZeroDivisionError(),
+        IndexError(),
+        np.linalg.LinAlgError(),
+        [1.0],
+        [0.5, 0.4],
+        [0.5, 0.6],
+        [1.5, -0.5],
+        [float("nan"), 1.0],
+        [float("inf"), 0.0],
+        [],
+    ],
+    ids=repr,
+)
+def test_a_class_for_which_the_policy_fails_gets_the_baseline(
+    answer: list[float] | Exception,
+) -> None:
+    """The failure is shown, other classes keep their proposal, and no request fails."""
+    made = plan({CHAT: answer, CODE: [0.25, 0.75]})
+    assert made.spoiled == (CHAT,)
+    assert made.proposal(CHAT).probabilities.tolist() == [1.0, 0.0]
+    assert made.proposal(CODE).probabilities.tolist() == [0.25, 0.75]
+
+
+def test_a_class_nobody_knows_gets_the_baseline() -> None:
+    """A classifier may be newer than the plan."""
+    assert plan({}).proposal(CHAT).probabilities.tolist() == [1.0, 0.0]
+    assert baseline_only(ARMS[::-1]).probabilities.tolist() == [0.0, 1.0]

@@ -1,0 +1,62 @@
+"""Background work: it goes on whatever happens to a round, and it ends when told to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from router.lifecycle import Lifecycle
+
+
+async def test_work_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """A round that fails is counted and logged with its name, and the next one comes."""
+    lifecycle, rounds, third = Lifecycle(), list[int](), asyncio.Event()
+
+    async def work() -> None:
+        rounds.append(len(rounds))
+        if len(rounds) == 3:
+            third.set()
+        if len(rounds) < 3:
+            raise LookupError
+
+    lifecycle.every(0, "some work", work)
+    async with asyncio.timeout(10):
+        await third.wait()
+    await lifecycle.stop()
+    assert lifecycle.errors == 2
+    assert [record.__dict__["task"] for record in caplog.records] == ["some work"] * 2
+
+
+async def test_first_round_comes_after_the_interval() -> None:
+    """Who starts work has done its first round already; nothing is done twice."""
+    lifecycle, rounds = Lifecycle(), list[int]()
+
+    async def work() -> None:
+        rounds.append(1)
+
+    lifecycle.every(3600, "some work", work)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await lifecycle.stop()
+    assert rounds == []
+
+
+async def test_stop_ends_a_running_round() -> None:
+    """Work that hangs is cancelled, and its clean-up is waited for; stopping twice is harmless."""
+    lifecycle, begun, cleaned = Lifecycle(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    lifecycle.every(0, "some work", work)
+    async with asyncio.timeout(10):
+        await begun.wait()
+        await lifecycle.stop()
+        await lifecycle.stop()
+    assert cleaned.is_set()
+    assert lifecycle.errors == 0
