@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from router.demo.fleet import MODEL, Fleet, RunningPool
+from router.demo.fleet import DEFAULT_POOLS, MEMORY_POOL, MODEL, Fleet, RunningPool
 from router.demo.prompts import DemoPrompt, load_prompts
 
 _TIMEOUT_S = 300
@@ -117,11 +117,13 @@ def main() -> None:
     parser.add_argument("--classes", default="", help="comma-separated; default all")
     parser.add_argument("--per-class", type=int, default=100, help="prompts of each class")
     parser.add_argument("--rounds", type=int, default=1, help="times each prompt is sent")
+    parser.add_argument("--memory", action="store_true", help="add the pool that remembers")
     parser.add_argument("--cache", type=Path, help="folder of engine and models")
     arguments = parser.parse_args()
     classes = [name for name in arguments.classes.split(",") if name]
     results: defaultdict[str, list[Mapping[str, Sample]]] = defaultdict(list)
-    with Fleet(cache=arguments.cache, progress=print) as fleet:
+    pools = (*DEFAULT_POOLS, MEMORY_POOL) if arguments.memory else DEFAULT_POOLS
+    with Fleet(pools=pools, cache=arguments.cache, progress=print) as fleet:
         plain = next(pool.name for pool in fleet.pools if pool.method == "none")
         prompts = choose(classes, arguments.per_class)
         for label, samples in measure(fleet.pools, prompts, arguments.rounds):

@@ -35,6 +35,7 @@ from router.demo.wheels import Progress, check_platform, fetch, ignore_progress,
 
 __all__ = [
     "DEFAULT_POOLS",
+    "MEMORY_POOL",
     "MODEL",
     "Engine",
     "Fleet",
@@ -117,6 +118,18 @@ DEFAULT_POOLS = (
             *("--spec-draft-n-max", "7", "--spec-draft-p-min", "0.75"),
         ),
         uses_draft=True,
+    ),
+)
+
+# Not among the defaults, since what it gains depends on what it was sent before: it remembers
+# n-grams of all its requests, so a prompt that comes again is answered about twice as fast.
+MEMORY_POOL = PoolSpec(
+    "memory",
+    "ngram",
+    12,
+    (
+        *("--spec-type", "ngram-mod", "--spec-ngram-mod-n-match", "12"),
+        *("--spec-ngram-mod-n-min", "3", "--spec-ngram-mod-n-max", "12"),
     ),
 )
 

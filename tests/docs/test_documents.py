@@ -25,26 +25,26 @@ def documents() -> list[Path]:
 
 
 @pytest.mark.parametrize("name", sorted(generated()))
-def test_generated_files_match_the_models(name: str):
+def test_generated_files_match_the_models(name: str) -> None:
     """A changed option changes the reference file, the schema and the page; `make reference`."""
     assert (ROOT / name).read_text(encoding="utf-8") == generated()[name]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda p: p.name)
-def test_every_shipped_configuration_loads(path: Path):
+def test_every_shipped_configuration_loads(path: Path) -> None:
     """Nobody is handed a configuration that does not work."""
     assert load_config(path, environment={}).routes
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path):
+def test_links_lead_somewhere(path: Path) -> None:
     """Every relative link in a document names a file that exists."""
     targets = LINK.findall(path.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (path.parent / target).exists()]
     assert missing == []
 
 
-def test_readme_names_only_commands_that_exist():
+def test_readme_names_only_commands_that_exist() -> None:
     """Every `specroute COMMAND` in the README is a command of the program."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`specroute ([a-z]+)", text)) | set(
@@ -55,7 +55,7 @@ def test_readme_names_only_commands_that_exist():
     assert named
 
 
-def test_readme_names_only_make_targets_that_exist():
+def test_readme_names_only_make_targets_that_exist() -> None:
     """Every `make TARGET` in the README is in the Makefile."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_readme_names_only_make_targets_that_exist():
     assert {"demo", "test"} <= named
 
 
-def test_repository_names_no_machine_and_no_registry():
+def test_repository_names_no_machine_and_no_registry() -> None:
     """No path of somebody's machine and no package index stands in a tracked file."""
     names = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True

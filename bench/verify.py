@@ -1,0 +1,97 @@
+"""`make verify`: the long checks, one after the other; their tables go into one page.
+
+python -m bench.verify docs/verification.md            everything
+python -m bench.verify docs/verification.md --only bytes,soak
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import verify_bytes, verify_engines, verify_soak, verify_statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One check: what it shows, the command that prints it alone, and the work."""
+
+    title: str
+    command: str
+    run: Callable[[], str]
+
+
+SECTIONS: dict[str, Section] = {
+    "bytes": Section(
+        "Bytes: no event stream and no request body is changed but where it must be",
+        "python -m bench.verify_bytes --cases 100000",
+        lambda: verify_bytes.tables(100_000),
+    ),
+    "statistics": Section(
+        "Statistics: intervals, verdicts and learning over many seeds",
+        "python -m bench.verify_statistics --seeds 400",
+        lambda: verify_statistics.tables(400),
+    ),
+    "soak": Section(
+        "Soak: 300 streams at once, 30 % left in the middle, five minutes",
+        "python -m bench.verify_soak --streams 300 --seconds 300",
+        lambda: verify_soak.tables(streams=300, seconds=300.0),
+    ),
+    "engines": Section(
+        "Real engines: what each pool gains by class, and what the proxy made of it",
+        "python -m bench.verify_engines --per-class 8 --rounds 2 --seconds 300",
+        lambda: verify_engines.tables(per_class=8, rounds=2, seconds=300.0),
+    ),
+}
+
+_HEAD = """# What was verified
+
+Printed by `make verify`; each section names the command that prints it alone. Times depend on the
+machine; ratios are measured side by side.
+"""
+
+
+def _page(existing: str, results: dict[str, str]) -> str:
+    """The page with new results in place of old ones; other sections stay as they are."""
+    parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)(?=<!-- \w+ -->|\Z)", existing, re.DOTALL))
+    parts |= results
+    body = "".join(f"<!-- {name} -->\n{parts[name]}" for name in SECTIONS if name in parts)
+    return _HEAD + "\n" + body
+
+
+def _run(section: Section) -> str:
+    began = time.monotonic()
+    text = section.run()
+    took = time.monotonic() - began
+    where = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    return (
+        f"## {section.title}\n\n`{section.command}` ({took:.0f} s, {where})\n\n{text.strip()}\n\n"
+    )
+
+
+def main() -> None:
+    """Runs the sections and writes the page after each, so that a stop loses one at most."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--only", default=",".join(SECTIONS), help="comma-separated sections")
+    arguments = parser.parse_args()
+    for name in arguments.only.split(","):
+        if name not in SECTIONS:
+            parser.error(f"no section {name!r}; there are: {', '.join(SECTIONS)}")
+    for name in arguments.only.split(","):
+        print(f"--- {name}: {SECTIONS[name].title}", file=sys.stderr)
+        result = _run(SECTIONS[name])
+        existing = arguments.page.read_text("utf-8") if arguments.page.exists() else ""
+        arguments.page.write_text(_page(existing, {name: result}), "utf-8")
+        print(result)
+
+
+if __name__ == "__main__":
+    main()
