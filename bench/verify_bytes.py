@@ -42,8 +42,8 @@ def _random_event(rng: random.Random, end: bytes, space: bytes) -> bytes:
         return b"event: ping" + end + b"id: 7" + end + b"data:" + end + end
     text = "".join(rng.choice(_WORDS) for _ in range(rng.randrange(4)))
     chunk = {"choices": [{"index": 0, "delta": {"content": text}}]}
-    data = json.dumps(chunk, ensure_ascii=rng.random() < 0.5).encode()  # noqa: PLR2004
-    if kind == 2:  # noqa: PLR2004
+    data = json.dumps(chunk, ensure_ascii=rng.random() < 0.5).encode()
+    if kind == 2:
         half = data.index(b",") + 1
         return b"data:" + space + data[:half] + end + b"data:" + space + data[half:] + end + end
     return b"data:" + space + data + end + end
@@ -85,9 +85,9 @@ def stream_case(rng: random.Random) -> bool:
 
 def _random_value(rng: random.Random, depth: int) -> object:
     kind = rng.randrange(6 if depth else 4)
-    if kind == 4:  # noqa: PLR2004
+    if kind == 4:
         return [_random_value(rng, depth - 1) for _ in range(rng.randrange(3))]
-    if kind == 5:  # noqa: PLR2004
+    if kind == 5:
         keys = ("stream_options", "a", 'b"}', "]", "ключ")
         return {rng.choice(keys): _random_value(rng, depth - 1) for _ in range(rng.randrange(3))}
     return rng.choice((None, True, 1.5e300, -7, 'te"x\\t', "{[", "字", ""))
@@ -96,13 +96,13 @@ def _random_value(rng: random.Random, depth: int) -> object:
 def splice_case(rng: random.Random) -> bool:
     """Whether setting one member of a random body changes that member and nothing else."""
     body: dict[str, object] = {f"k{i}": _random_value(rng, 3) for i in range(rng.randrange(4))}
-    if rng.random() < 0.5:  # noqa: PLR2004
+    if rng.random() < 0.5:
         body["stream_options"] = _random_value(rng, 2)
     keys = list(body)
     rng.shuffle(keys)
     shuffled = {key: body[key] for key in keys}
     indent = rng.choice((None, 2))
-    text = json.dumps(shuffled, ensure_ascii=rng.random() < 0.5, indent=indent)  # noqa: PLR2004
+    text = json.dumps(shuffled, ensure_ascii=rng.random() < 0.5, indent=indent)
     present = "stream_options" in body
     changed = set_member(text.encode(), "stream_options", b'{"x":1}', present=present)
     return bool(json.loads(changed) == {**shuffled, "stream_options": {"x": 1}})
@@ -112,7 +112,7 @@ def tables(cases: int) -> str:
     """The results as a Markdown table."""
     rows = []
     for name, case in (("event streams", stream_case), ("request bodies", splice_case)):
-        rng = random.Random(f"{name}")  # noqa: S311
+        rng = random.Random(f"{name}")
         wrong = 0
         for index in range(cases):
             wrong += not case(rng)

@@ -73,7 +73,7 @@ async def _routed(fleet: Fleet, folder: Path, seconds: float) -> dict[str, Any]:
 
 def _learned(state: dict[str, Any]) -> str:
     lines = [
-        "| class | pool | answers | share of the last minutes | τ | gain | 95 % interval | verdict |",
+        "| class | pool | answers | share lately | τ | gain | 95 % interval | verdict |",
         "|---|---|---:|---:|---:|---:|---|---|",
     ]
     for entry in state["routes"][0]["classes"]:
@@ -98,8 +98,8 @@ def tables(*, per_class: int, rounds: int, seconds: float) -> str:
     return (
         "Directly, one request at a time, pools in rotating order; speed-up of TPOT against plain "
         f"with its 90 % bootstrap interval:\n\n```\n{direct}\n```\n\n"
-        f"Through the proxy, {seconds:.0f} s of traffic, {_WORKERS} at a time, `thompson` with floor "
-        f"{_FLOOR}:\n\n{_learned(state)}\n"
+        f"Through the proxy, {seconds:.0f} s of traffic, {_WORKERS} at a time, `thompson` with "
+        f"floor {_FLOOR}:\n\n{_learned(state)}\n"
     )
 
 

@@ -29,6 +29,9 @@ DENSITY: Final = 2.5
 """Letters of an alphabet that say as much as one ideograph."""
 WHOLE_CHARS: Final = 250
 """Up to this length a turn without a task at its beginning is all instruction."""
+CLOSING_CHARS: Final = 120
+"""Read of a last line that is too long to be an instruction as a whole."""
+INSTRUCTION_BOUND: Final = 2 * INSTRUCTION_CHARS + 2
 
 _TASKS: Final = frozenset(
     list(Cue).index(cue)
@@ -165,8 +168,22 @@ class Features:
     completion: float
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured, and the words that are most likely the instruction."""
+
+    features: Features
+    instruction: str
+    """Normalised; bounded by `INSTRUCTION_BOUND`. It never leaves the classifier."""
+
+
 def extract_features(view: RequestView, lexicon: Lexicon) -> Features:
     """Measure a view."""
+    return measure(view, lexicon).features
+
+
+def measure(view: RequestView, lexicon: Lexicon) -> Measured:
+    """Measure a view, and find its instruction on the way."""
     turn = view.turn
     # Cut again: a character may unfold into eighteen.
     lead = normalise(turn.head[:LEAD_CHARS])[:LEAD_CHARS]
@@ -179,8 +196,9 @@ def extract_features(view: RequestView, lexicon: Lexicon) -> Features:
     code, keyed = _form(turn)
     if view.fences:
         code = max(code, 0.6 * (1.0 - keyed))
-    return Features(
-        asked=_asked(lead, close, size, view=view, lexicon=lexicon),
+    asked, instruction = _asked(lead, close, size, view=view, lexicon=lexicon)
+    features = Features(
+        asked=asked,
         material=_ramp(math.log(size + 1.0), math.log(100.0), math.log(900.0)),
         long=_ramp(size, 500.0, 1300.0),
         context=_ramp(view.system.chars, 120.0, 450.0),
@@ -204,6 +222,7 @@ def extract_features(view: RequestView, lexicon: Lexicon) -> Features:
         infill=float(view.infill),
         completion=float(view.completion),
     )
+    return Measured(features, instruction)
 
 
 def _ramp(value: float, low: float, high: float) -> float:
@@ -259,8 +278,8 @@ def _coding(names: tuple[str, ...]) -> float:
 
 def _asked(
     lead: str, close: str, size: float, *, view: RequestView, lexicon: Lexicon
-) -> CueStrengths:
-    """Add up the cues of the turn and of the system prompt.
+) -> tuple[CueStrengths, str]:
+    """Add up the cues of the turn and of the system prompt; return the instruction as well.
 
     A turn that holds no task of its own is material for the task of the system prompt, so that
     counts in full; beside a task in the turn it is a side remark.
@@ -290,7 +309,17 @@ def _asked(
         # These say what the application is for, whatever the turn asks.
         for cue in (_GROUNDING, _ENGINEER):
             strengths[cue] = max(strengths[cue], aside[cue])
-    return CueStrengths(*strengths)
+    return CueStrengths(*strengths), _instruction(lead, close, opening, whole=size <= WHOLE_CHARS)
+
+
+def _instruction(lead: str, close: str, opening: int, *, whole: bool) -> str:
+    """Join what likely instructs: the first line, and the last unless all is one instruction."""
+    if whole:
+        return lead[:WHOLE_CHARS]
+    last = close.rstrip().rpartition("\n")[2]
+    if len(last) >= INSTRUCTION_CHARS:
+        last = last[-CLOSING_CHARS:]
+    return f"{lead[: opening + 1]}\n{last}"
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,38 @@
+"""Turns an instruction into hashed pieces of words; keeps none of the words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+BITS: Final = 12
+"""Two to this power is the number of buckets."""
+LONGEST: Final = 5
+"""Characters of the longest pieces; the shortest have two, which are words in Han script."""
+
+_STEP: Final = np.uint32(0x01000193)
+_SPREAD: Final = np.uint32(0x9E3779B1)
+_SHIFT: Final = np.uint32(32 - BITS)
+_EDGE: Final = " "
+
+
+def buckets(text: str) -> NDArray[np.uint32]:
+    """Hash every piece of two to `LONGEST` characters of normalised `text` into a bucket.
+
+    Args:
+        text: The instruction, bounded by the caller; its ends count as blanks.
+    """
+    padded = f"{_EDGE}{text}{_EDGE}"
+    codes = np.frombuffer(padded.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    rolling = codes
+    pieces = []
+    for length in range(2, min(LONGEST, len(codes)) + 1):
+        # Rolling from the last length: the hash so far, moved on by one character.
+        rolling = rolling[:-1] * _STEP + codes[length - 1 :]
+        pieces.append(rolling)
+    hashes: NDArray[np.uint32] = np.concatenate(pieces)
+    hashes *= _SPREAD
+    hashes >>= _SHIFT
+    return hashes
