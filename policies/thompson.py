@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from policies.types import Arm, ArmView, ClassId, FloatArray
 
-FAILURE_PRIOR = (1.0, 49.0)
-"""Beta prior of an arm's failure probability: mean 2 %, worth 50 requests. Judgement: the first
-failure of an untried arm is a warning (4 %), the tenth in a row a reason to stay away."""
+FAILURE_PRIOR = (0.2, 9.8)
+"""Beta prior of an arm's failure probability: mean 2 %, worth 10 requests. Judgement: the first
+failure of an untried arm is a warning (11 %), the fifth in a row a reason to stay away (35 %),
+while one failure among a hundred answers hardly counts (1 %)."""
 
 _MOST_COUNT = 1e12
 _SURE_TO_FAIL = 1.0 - 1e-9
@@ -49,7 +50,7 @@ class ThompsonPolicy:
     Thompson (1933); Gaussian form with discounted sums as in Qi et al. (2023, arXiv 2305.10718).
     A draw of an arm's cost is its effect on log cost drawn from the posterior of `arm_effects`
     (the baseline's is 0) plus `-ln(1 - p)`, p its failure probability drawn from
-    `Beta(1 + failed, 49 + served)`: an arm whose requests must be repeated with probability p
+    `Beta(0.2 + failed, 9.8 + served)`: an arm whose requests must be repeated with probability p
     costs 1 / (1 - p) times as much.
 
     Example:
@@ -88,7 +89,7 @@ def failure_posterior(view: ArmView) -> tuple[FloatArray, FloatArray]:
         >>> from policies.types import Arm, ArmId, ArmView, ClassId
         >>> arms = (Arm(ArmId("plain"), "none", baseline=True),)
         >>> failure_posterior(ArmView.empty(ClassId("chat"), arms))
-        (array([1.]), array([49.]))
+        (array([0.2]), array([9.8]))
     """
     served, failed = view.served, view.failed
     sound = (served >= 0.0) & (failed >= 0.0) & (served <= _MOST_COUNT) & (failed <= _MOST_COUNT)

@@ -41,6 +41,10 @@ class Harvest(Protocol):
     complete: bool
     """All that matters has come, even if the connection has not been closed yet."""
 
+    @property
+    def may_add(self) -> bool:
+        """Whether an event of ours could follow what the client has now, and be read as one."""
+
     def feed(self, data: bytes, now: float) -> bytes:
         """Takes bytes from the engine; returns the bytes for the client."""
 
@@ -59,6 +63,11 @@ class PassThrough:
         self.last_content_s: float | None = None
         self.broken = False
         self.complete = False
+
+    @property
+    def may_add(self) -> bool:
+        """Never: these are not events."""
+        return False
 
     def feed(self, data: bytes, now: float) -> bytes:
         """The same bytes."""
@@ -85,6 +94,11 @@ class WholeHarvest:
         self.complete = False
         self._parts: list[bytes] | None = []
         self._left = limit
+
+    @property
+    def may_add(self) -> bool:
+        """Never: these are not events."""
+        return False
 
     def feed(self, data: bytes, now: float) -> bytes:
         """The same bytes; a copy is kept up to the limit."""
@@ -121,6 +135,11 @@ class StreamHarvest:
         self._splitter: EventSplitter | None = EventSplitter()
         self._marked: list[bytes] = []
         self._stripped_previous = False
+
+    @property
+    def may_add(self) -> bool:
+        """Between events; where whole events are forwarded, always."""
+        return self._splitter is not None and (self._whole_events or self._splitter.between_events)
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Takes bytes of the stream.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from policies.types import Status
+from policies.types import ArmId, Status
 from router.clock import Clock
 from router.engines.base import Ask, Reading
 from router.errors import Reason, RequestError
@@ -33,6 +33,9 @@ from router.types import (
 FinishFn = Callable[[Outcome], None]
 
 _REPLICAS_PER_ARM = 2
+_MOST_LOST = 2
+"""Servers that took a request and were gone without an answer. It may be the request that ends
+them, so it is not carried through the whole fleet."""
 _MIN_TOKENS_FOR_TPOT = 2
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
@@ -125,7 +128,10 @@ class Relay:
     ) -> _Answer:
         """Tries servers until one answers; nothing reaches the client before that."""
         last = UpstreamError(AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server")
+        lost: list[ArmId] = []
         for pool, replica in self._candidates(decision):
+            if pool.arm.arm_id in lost and not pool.arm.baseline:
+                continue  # straight to plain decoding
             ask = pool.adapter.prepare(ctx.request)
             for repeated in (False, True):
                 progress.sent_s = self._clock.monotonic()
@@ -148,6 +154,10 @@ class Relay:
             if last.end is AttemptEnd.TIMEOUT:
                 break  # it may still be working on the answer; a second server would double that
             self._fleet.mark(replica, up=False, now=self._clock.monotonic())
+            if last.end is AttemptEnd.DISCONNECTED:
+                lost.append(pool.arm.arm_id)
+            if len(lost) == _MOST_LOST:
+                break
         raise RequestError(
             last.reason, f"No server could answer for model {self._route.model!r}: {last}."
         ) from last
@@ -201,12 +211,10 @@ class Relay:
                 if data:
                     await sink.write(data)
         except UpstreamError as error:
-            progress.error = error.reason.value
-            if not streamed:
-                await sink.abort()
+            if not harvest.complete:
+                await self._break_off(error.reason, str(error), sink, progress)
                 return
-            # Bytes still held back are half an event, which could only confuse its reader.
-            await sink.write(_broken_off(error.reason, str(error)))
+            progress.status = _status_of(response.status, broken=harvest.broken)
         else:
             rest = harvest.finish()
             if rest:
@@ -215,7 +223,25 @@ class Relay:
             if harvest.broken and progress.status is Status.FAILED:
                 progress.error = Reason.UPSTREAM_PROTOCOL.value
                 if not harvest.complete and not _shows_its_end(response):
-                    await sink.write(_broken_off(Reason.UPSTREAM_PROTOCOL, "no end mark"))
+                    await self._break_off(Reason.UPSTREAM_PROTOCOL, "no end mark", sink, progress)
+                    return
+        await sink.close()
+
+    async def _break_off(
+        self, reason: Reason, detail: str, sink: ResponseSink, progress: _Progress
+    ) -> None:
+        """Ends an answer of which a part is missing so that no client can take it for a whole one.
+
+        Between events that is an error event, which clients raise with its message. Inside one,
+        and in any other body, the connection is cut, as it would be without us. Bytes still held
+        back are half an event, which could only confuse its reader.
+        """
+        progress.error = reason.value
+        if progress.harvest is None or not progress.harvest.may_add:
+            await sink.abort()
+            return
+        error = RequestError(reason, f"The engine's answer broke off: {detail}.")
+        await sink.write(error_ending(error))
         await sink.close()
 
     def _outcome(self, ctx: RequestContext, progress: _Progress) -> Outcome:
@@ -282,7 +308,3 @@ def _shows_its_end(response: UpstreamResponse) -> bool:
     """Whether a cut would have been noticed; else the end of the connection is all there is."""
     coding = (header(response.headers, "transfer-encoding") or "").lower()
     return "chunked" in coding or header(response.headers, "content-length") is not None
-
-
-def _broken_off(reason: Reason, detail: str) -> bytes:
-    return error_ending(RequestError(reason, f"The engine's answer broke off: {detail}."))

@@ -77,6 +77,11 @@ class EventSplitter:
             self._after_cr = start == len(buffer) and buffer.endswith(b"\r")
         return start
 
+    @property
+    def between_events(self) -> bool:
+        """Whether the last event is complete and no other has begun."""
+        return not self._pending
+
     def rest(self) -> bytes:
         """What is left when the stream has ended; empty after a complete event."""
         rest, self._pending = self._pending, b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import openai
@@ -18,6 +19,7 @@ from tests.support.flow_backend import (
     close,
     opens,
     reset,
+    scripted_backend,
     send,
     wait,
 )
@@ -209,9 +211,11 @@ async def test_all_pools_down(
 ENDS: dict[str, list[Step]] = {
     "closed": [close()],
     "reset": [reset()],
+    "framing broken": [send(b"zz\r\n")],
+}
+INSIDE: dict[str, list[Step]] = {
     "in the middle of an event": [send(wire.chunk(SECOND[:50])), close()],
     "in the middle of a chunk": [send(wire.chunk(SECOND)[:50]), close()],
-    "framing broken": [send(b"zz\r\n")],
 }
 
 
@@ -241,6 +245,62 @@ async def test_engine_dies_in_mid_stream(
     assert line["error"] in ("upstream_protocol", "upstream_unavailable", "upstream_timeout")
     await app.refresh()
     assert (cell(app, "plain")["failed"], cell(app, "plain")["ttft_s"]["n"]) == (1, 0)
+
+
+@pytest.mark.parametrize("end", INSIDE.values(), ids=INSIDE.keys())
+async def test_engine_dies_inside_an_event(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, end: list[Step]
+) -> None:
+    """Half an event has reached the client, so nothing can be added to it: the connection is cut."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    there = Gate()
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(FIRST)), wait(there), *end)
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        await client.until(FIRST)
+        there.open()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.rest()
+    line = await only_decision(app)
+    assert (line["status"], line["http_status"], len(plain.requests)) == ("failed", 200, 1)
+
+
+@pytest.mark.parametrize("end", INSIDE.values(), ids=INSIDE.keys())
+async def test_half_an_event_that_was_held_back_is_dropped(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, end: list[Step]
+) -> None:
+    """Where whole events are forwarded the client never saw the half one, and gets the error."""
+    app = await start(config_of(pool("plain", plain, engine="vllm"), folder=tmp_path))
+    there = Gate()
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(FIRST)), wait(there), *end)
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        body = await client.until(FIRST)
+        there.open()
+        body += await client.rest()
+    error, last = [event for event in body.split(b"\n\n") if event.startswith(b"data:")][-2:]
+    assert body.count(b"data: ") == 3  # the whole event, the error, the end mark
+    assert b'"type":"server_error"' in error
+    assert last == b"data: [DONE]"
+
+
+async def test_request_that_ends_every_engine_is_not_carried_through_the_fleet(
+    start: Start, tmp_path: Path
+) -> None:
+    """After two servers that took it and were gone, one of each arm, it is answered by 502."""
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(scripted_backend()) for _ in range(4)]
+        for server in servers:
+            for _ in range(2):
+                server.then(close())
+        pools = [pool("plain", *servers[:2]), pool("fast", *servers[2:], method="mtp")]
+        app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")))
+        reply = await ask(app.data_url, request_bytes(wire.chat()))
+        assert reply.status == 502
+        tries = [len(server.requests) for server in servers]
+        assert (sorted(tries[:2]), sorted(tries[2:])) == ([0, 2], [0, 2])
 
 
 async def test_stream_of_unknown_length_that_just_ends(

@@ -15,6 +15,7 @@ from router.app import Application
 from router.observe.log import JsonFormatter
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
+from tests.support.clock import ManualClock
 from tests.support.flow_backend import (
     Exchange,
     ScriptedBackend,
@@ -25,7 +26,6 @@ from tests.support.flow_backend import (
 )
 from tests.support.flow_client import ask, get, raw_client, request_bytes
 from tests.support.flow_world import (
-    ManualClock,
     always,
     cell,
     config_of,

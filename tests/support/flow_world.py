@@ -15,27 +15,6 @@ from tests.support.flow_wire import MODEL
 SEED = 20_260
 
 
-class ManualClock:
-    """Time that stands still until a test moves it."""
-
-    def __init__(self, wall: float = 1_800_000_000.0) -> None:
-        self._monotonic = 1000.0
-        self._wall = wall
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return self._monotonic
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        return self._wall
-
-    def advance(self, seconds: float) -> None:
-        """Lets time pass."""
-        self._monotonic += seconds
-        self._wall += seconds
-
-
 def pool(
     name: str,
     *backends: ScriptedBackend,

@@ -60,10 +60,10 @@ def test_failures_count_against_an_arm_apart_from_its_speed() -> None:
 
 
 def test_an_untried_arm_that_only_fails_is_left() -> None:
-    """Fifty failures and nothing else cost a share, though no time was ever measured."""
+    """Ten failures and nothing else cost the arm its traffic, though no time was ever measured."""
     empty = ArmView.empty(ClassId("chat"), ARMS)
-    failing = replace(empty, failed=np.array([0.0, 0.0, 0.0, 50.0]))
-    assert shares(failing)[3] < 0.6 * shares(empty)[3]
+    failing = replace(empty, failed=np.array([0.0, 0.0, 0.0, 10.0]))
+    assert shares(failing)[3] < 0.4 * shares(empty)[3]
 
 
 def test_scores_are_posterior_means_of_the_cost() -> None:
@@ -71,7 +71,7 @@ def test_scores_are_posterior_means_of_the_cost() -> None:
     view = example_view(ARMS, [0.0, 0.2, -0.5, -0.1])
     scores = EXACT.propose(view, np.random.default_rng(0)).scores
     assert scores.argmin() == 2
-    assert scores[0] == pytest.approx(-math.log(1 - 1 / 130))
+    assert scores[0] == pytest.approx(-math.log(1 - 0.2 / 90))
 
 
 def test_the_floor_holds_for_more_arms_than_it_was_built_for() -> None:
@@ -116,12 +116,12 @@ def test_a_spoilt_arm_falls_back_to_its_prior_and_spoils_no_other(absurd: float)
 
 @pytest.mark.parametrize("absurd", [math.nan, math.inf, -1.0, 1e300])
 def test_impossible_failure_counts_leave_the_prior(absurd: float) -> None:
-    """Beta(1, 49) for the spoilt arm, data for the others."""
+    """Beta(0.2, 9.8) for the spoilt arm, data for the others."""
     view = replace(
         ArmView.empty(ClassId("chat"), example_arms(2)),
         failed=np.array([absurd, 1.0]),
         served=np.array([10.0, 10.0]),
     )
     a, b = failure_posterior(view)
-    assert a.tolist() == [1.0, 2.0]
-    assert b.tolist() == [49.0, 59.0]
+    assert a.tolist() == [0.2, 1.2]
+    assert b.tolist() == [9.8, 19.8]
