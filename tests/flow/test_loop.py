@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,9 @@ async def test_nothing_that_was_said_is_written_down(
             tools=[{"type": "function", "function": {"name": f"{CANARY}_tool"}}],
         )
         target = f"/v1/chat/completions?key={CANARY}-query"
-        await ask(app.data_url, request_bytes(body, target, headers=headers))
+        # An answer that is cut inside an event ends in a cut connection.
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await ask(app.data_url, request_bytes(body, target, headers=headers))
     await ask(app.data_url, request_bytes(f'{{"model":"tiny","{CANARY}":'.encode()))
     await ask(app.data_url, request_bytes(f'{{"model":"{CANARY}-model"}}'.encode()))
     await get(app.data_url, f"/v1/{CANARY}-path")
