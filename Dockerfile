@@ -2,13 +2,15 @@
 # leftovers and runs as nobody in particular.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY requirements/run.txt requirements/
+COPY requirements/run.txt requirements/build.txt requirements/
 RUN python -m venv /opt/specroute \
- && /opt/specroute/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt
+ && /opt/specroute/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt \
+ && pip install --no-cache-dir --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY router router
 COPY policies policies
-RUN /opt/specroute/bin/pip install --no-cache-dir --no-deps .
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
+ && /opt/specroute/bin/pip install --no-cache-dir --no-deps /dist/*.whl
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --home-dir /var/lib/specroute --create-home specroute

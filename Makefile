@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar=off
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 DURATION ?=
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),)
 
@@ -58,9 +59,10 @@ reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and do
 
 lock: $(VENV)/dev-ok ## Resolve requirements/*.txt anew from pyproject.toml
 	$(PIP) uv
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements/run.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra demo --group build pyproject.toml -o requirements/demo.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra demo --group build --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) pyproject.toml -o requirements/run.txt
+	$(LOCK) --group build -o requirements/build.txt
+	$(LOCK) --extra demo --group build pyproject.toml -o requirements/demo.txt
+	$(LOCK) --extra demo --group build --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## Remove the environment and what the demo left in this folder
 	rm -rf $(VENV) .demo .specroute dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -356,6 +356,8 @@ class Application:
         if store.snapshot_age_s is not None:
             yield "specroute_snapshot_age_seconds", {}, store.snapshot_age_s
         yield "specroute_store_dropped_increments", {}, float(store.dropped_increments)
+        yield "specroute_store_refused_increments", {}, float(store.refused_increments)
+        yield "specroute_background_errors", {}, float(self._lifecycle.errors)
         yield "specroute_decision_log_dropped_lines", {}, float(self._decision_log.dropped)
         for model, route in self._routes.items():
             yield from _route_gauges(model, route)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
 
@@ -21,6 +21,7 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
@@ -33,7 +34,7 @@ def admin_app(state: StateFn, exposition: Callable[[], bytes]) -> web.Applicatio
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application()
+    app = web.Application(middlewares=[_loopback_name])
     app.router.add_get("/api/state", api_state)
     app.router.add_get("/metrics", metrics)
     for path, name in (
@@ -43,6 +44,18 @@ def admin_app(state: StateFn, exposition: Callable[[], bytes]) -> web.Applicatio
     ):
         app.router.add_get(path, _static(name))
     return app
+
+
+@web.middleware
+async def _loopback_name(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuses other names for this address, by which a foreign web page could read it."""
+    host = request.headers.get("Host", "").lower()
+    name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    if name not in _LOOPBACK_NAMES:
+        raise web.HTTPForbidden(text="The admin port answers to localhost only.\n")
+    return await handler(request)
 
 
 def _static(name: str) -> Callable[[web.Request], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -37,6 +37,33 @@ _SCRIPTS: Final[tuple[tuple[Script, re.Pattern[str]], ...]] = (
     ("latin", re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")),
 )
 
+Dialect = Literal["chat", "completion", "messages", "responses"]
+"""The shape of a body, told by its fields: OpenAI chat or completion, Anthropic, Responses."""
+
+_STEP_ROLES: Final[Mapping[object, str]] = {
+    "function_call": "assistant",
+    "custom_tool_call": "assistant",
+    "reasoning": "assistant",
+    "function_call_output": "tool",
+    "custom_tool_call_output": "tool",
+}
+"""Items of a Responses input that have a type in place of a role."""
+
+_MEDIA: Final[Mapping[object, Literal["image", "audio", "file"]]] = {
+    "image_url": "image",
+    "input_image": "image",
+    "image": "image",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "audio": "audio",
+    "file": "file",
+    "input_file": "file",
+    "document": "file",
+    "video_url": "image",
+    "video": "image",
+}
+"""Types of content parts that are no text."""
+
 Constraint = Literal["", "json", "choice", "regex", "grammar"]
 
 _CONSTRAINTS: Final[tuple[tuple[str, Constraint], ...]] = (
@@ -67,6 +94,15 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """Content parts of a turn that are no text, counted among the parts looked at."""
+
+    images: int = 0
+    audio: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RequestView:
     """What classifying may look at; its size does not depend on the request's.
 
@@ -87,6 +123,9 @@ class RequestView:
         completion: Whether it is a bare prompt to be continued.
         infill: Whether text after the gap is given.
         token_prompt: Whether the prompt came as token ids, so there is no text to read.
+        media: Images, sound and files in the turn.
+        dialect: The shape of the body.
+        output_limit: Most tokens that may be answered; 0 where nothing is said.
     """
 
     turn: Excerpt = Excerpt()
@@ -105,6 +144,9 @@ class RequestView:
     completion: bool = False
     infill: bool = False
     token_prompt: bool = False
+    media: Media = Media()
+    dialect: Dialect = "chat"
+    output_limit: int = 0
 
 
 def view_request(request: ParsedRequest) -> RequestView:
@@ -112,11 +154,19 @@ def view_request(request: ParsedRequest) -> RequestView:
     fields = request.fields
     messages = fields.get("messages")
     if isinstance(messages, list) and messages:
-        return _view_chat(messages, fields)
+        aside = fields.get("system")
+        return _view_chat(messages, fields, aside, "chat" if aside is None else "messages")
+    items = fields.get("input")
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    if isinstance(items, list) and items:
+        return _view_chat(items, fields, fields.get("instructions"), "responses")
     return _view_completion(fields)
 
 
-def _view_chat(messages: list[object], fields: Mapping[str, object]) -> RequestView:
+def _view_chat(
+    messages: list[object], fields: Mapping[str, object], aside: object, dialect: Dialect
+) -> RequestView:
     last = messages[-MESSAGES_SEEN:]
     roles = tuple(map(_role, last))
     at = _last_index(roles, "user")
@@ -133,17 +183,19 @@ def _view_chat(messages: list[object], fields: Mapping[str, object]) -> RequestV
         before = _last_index(roles[:at], "assistant")
         prior = _content(last[before]) if before is not None else None
     final = last[-1]
-    prefilled = isinstance(final, dict) and roles[-1] == "assistant" and not final.get("tool_calls")
+    prefilled = isinstance(final, dict) and roles[-1] == "assistant" and not _calls(final)
     names, count, forced = _tools(fields)
     excerpt = _excerpt(turn, TURN_HEAD_CHARS, TURN_TAIL_CHARS)
     return RequestView(
         turn=excerpt,
         script=_script(excerpt.head),
         fences=_fences(excerpt),
-        system=_system(messages),
-        prior=_excerpt(prior, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS),
-        prefill=_excerpt(
-            _content(final) if prefilled else None, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS
+        system=_system(messages, aside),
+        prior=_excerpt(prior, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS) if prior else Excerpt(),
+        prefill=(
+            _excerpt(_content(final), ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS)
+            if prefilled
+            else Excerpt()
         ),
         roles=roles,
         message_count=len(messages),
@@ -152,6 +204,9 @@ def _view_chat(messages: list[object], fields: Mapping[str, object]) -> RequestV
         tool_count=count,
         tool_forced=forced,
         constraint=_constraint(fields),
+        media=_media(turn) if isinstance(turn, list) else Media(),
+        dialect=dialect,
+        output_limit=_output_limit(fields),
     )
 
 
@@ -169,16 +224,62 @@ def _view_completion(fields: Mapping[str, object]) -> RequestView:
         completion=True,
         infill=isinstance(fields.get("suffix"), str) and bool(fields["suffix"]),
         token_prompt=isinstance(prompt, list) and bool(prompt),
+        dialect="completion",
+        output_limit=_output_limit(fields),
     )
 
 
 def _role(message: object) -> str:
-    role = message.get("role") if isinstance(message, dict) else None
-    return role[:NAME_CHARS] if isinstance(role, str) else ""
+    if not isinstance(message, dict):
+        return ""
+    role = message.get("role")
+    if not isinstance(role, str):
+        kind = message.get("type")
+        return _STEP_ROLES.get(kind, "") if isinstance(kind, str) else ""
+    if role == "user":
+        content = message.get("content")
+        # Anthropic hands the results of tools over in the user's name.
+        if isinstance(content, list) and content and _kind(content[0]) == "tool_result":
+            seen = (*content[:PARTS_SEEN], content[-1])
+            return "tool" if all(_kind(part) == "tool_result" for part in seen) else role
+    return role[:NAME_CHARS]
+
+
+def _kind(part: object) -> object:
+    """Return the type of a content part, or None where it has no usable one."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 def _content(message: object) -> object:
     return message.get("content") if isinstance(message, dict) else None
+
+
+def _calls(message: Mapping[str, object]) -> bool:
+    """Tell whether a message of the assistant calls tools, so that it is no answer begun."""
+    content = message.get("content")
+    return (
+        bool(message.get("tool_calls"))
+        or _kind(message) in _STEP_ROLES
+        or (
+            isinstance(content, list)
+            and any(_kind(part) == "tool_use" for part in content[-PARTS_SEEN:])
+        )
+    )
+
+
+def _media(parts: list[object]) -> Media:
+    first, last = _ends(parts)
+    kinds = [_MEDIA.get(_kind(part)) for part in (*first, *last)]
+    return Media(kinds.count("image"), kinds.count("audio"), kinds.count("file"))
+
+
+def _output_limit(fields: Mapping[str, object]) -> int:
+    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
+        limit = fields.get(name)
+        if isinstance(limit, int) and limit > 0:
+            return limit
+    return 0
 
 
 def _last_index(roles: Sequence[str], wanted: str) -> int | None:
@@ -188,9 +289,16 @@ def _last_index(roles: Sequence[str], wanted: str) -> int | None:
     return None
 
 
-def _system(messages: list[object]) -> Excerpt:
-    """Look at the system messages before the first turn of anyone else."""
+def _system(messages: list[object], aside: object) -> Excerpt:
+    """Look at the system messages before the first turn of anyone else.
+
+    Args:
+        messages: The conversation.
+        aside: A system prompt that is a field of its own.
+    """
     texts: list[object] = []
+    if aside is not None:
+        texts.extend(aside[:PARTS_SEEN] if isinstance(aside, list) else [aside])
     for message in messages[:PARTS_SEEN]:
         if _role(message) not in {"system", "developer"}:
             break
@@ -215,10 +323,7 @@ def _excerpt(content: object, head_chars: int, tail_chars: int) -> Excerpt:
 
 def _excerpt_of_parts(parts: list[object], head_chars: int, tail_chars: int) -> Excerpt:
     """Join the text parts that can reach the head or the tail."""
-    if len(parts) <= 2 * PARTS_SEEN:
-        first, last = parts, []
-    else:
-        first, last = parts[:PARTS_SEEN], parts[-PARTS_SEEN:]
+    first, last = _ends(parts)
     texts = [_part_text(part) for part in (*first, *last)]
     chars = sum(map(len, texts))
     bound = head_chars + tail_chars
@@ -229,8 +334,20 @@ def _excerpt_of_parts(parts: list[object], head_chars: int, tail_chars: int) -> 
     return Excerpt(head, tail, chars)
 
 
+def _ends(parts: list[object]) -> tuple[list[object], list[object]]:
+    if len(parts) <= 2 * PARTS_SEEN:
+        return parts, []
+    return parts[:PARTS_SEEN], parts[-PARTS_SEEN:]
+
+
 def _part_text(part: object) -> str:
-    text = part.get("text") if isinstance(part, dict) else part
+    text = part
+    if isinstance(part, dict):
+        text = part.get("text")
+        source = part.get("source") if text is None else None
+        if isinstance(source, dict) and source.get("type") == "text":
+            # A document of Anthropic's shape that was handed over as plain text.
+            text = source.get("data")
     return text if isinstance(text, str) else ""
 
 
@@ -254,7 +371,7 @@ def _tools(fields: Mapping[str, object]) -> tuple[tuple[str, ...], int, bool]:
     """Read the names and number of the tools that may be called, and whether one must be."""
     tools = fields.get("tools") or fields.get("functions")
     choice = fields.get("tool_choice", fields.get("function_call"))
-    if not isinstance(tools, list) or choice == "none":
+    if not isinstance(tools, list) or choice == "none" or _kind(choice) == "none":
         return (), 0, False
     names = []
     for tool in tools[:TOOLS_SEEN]:
@@ -262,14 +379,22 @@ def _tools(fields: Mapping[str, object]) -> tuple[tuple[str, ...], int, bool]:
         name = function.get("name") if isinstance(function, dict) else None
         if isinstance(name, str):
             names.append(name[:NAME_CHARS])
-    return tuple(names), len(tools), choice == "required" or isinstance(choice, dict)
+    return tuple(names), len(tools), choice == "required" or _names_a_tool(choice)
+
+
+def _names_a_tool(choice: object) -> bool:
+    """Tell whether a choice in the form of an object demands a call."""
+    if not isinstance(choice, dict):
+        return False
+    kind = choice.get("type")
+    return kind not in ("auto", "none") and choice.get("mode") != "auto"
 
 
 def _constraint(fields: Mapping[str, object]) -> Constraint:
-    form = fields.get("response_format")
-    kind = form.get("type") if isinstance(form, dict) else None
-    if kind in ("json_object", "json_schema", "structural_tag"):
-        return "json"
+    for form in _forms(fields):
+        kind = form.get("type") if isinstance(form, dict) else None
+        if kind in ("json_object", "json_schema", "structural_tag"):
+            return "json"
     for name, constraint in _CONSTRAINTS:
         named_in_body = name.startswith("guided_") or name in ("json_schema", "grammar")
         if named_in_body and fields.get(name):
@@ -280,3 +405,12 @@ def _constraint(fields: Mapping[str, object]) -> Constraint:
             if outputs.get(name):
                 return constraint
     return ""
+
+
+def _forms(fields: Mapping[str, object]) -> Iterator[object]:
+    """Yield where the dialects keep the form of the answer."""
+    yield fields.get("response_format")
+    yield fields.get("output_format")
+    for holder in (fields.get("text"), fields.get("output_config")):
+        if isinstance(holder, dict):
+            yield holder.get("format")

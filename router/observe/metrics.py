@@ -39,6 +39,14 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "specroute_store_up": ("1 when the store answered the last refresh.", ()),
     "specroute_snapshot_age_seconds": ("Age of what the policies know.", ()),
     "specroute_store_dropped_increments": ("Increments that found no room in memory.", ()),
+    "specroute_store_refused_increments": (
+        "Increments that the store refused because of what it held.",
+        (),
+    ),
+    "specroute_background_errors": (
+        "Rounds of background work that failed in a way nobody had foreseen.",
+        (),
+    ),
     "specroute_decision_log_dropped_lines": ("Decision lines that were not written.", ()),
 }
 

@@ -148,7 +148,7 @@ def request_bytes(
     """A request with its length; `headers` are further lines."""
     lines = (
         f"{method} {target} {version}",
-        "Host: proxy.test",
+        "Host: localhost",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         *headers,
