@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, Literal, NewType
 
 from policies.types import ArmId, ClassId, SpecUsage, Status
 
@@ -34,6 +34,10 @@ class ParsedRequest:
     stream: bool
 
 
+LengthBand = Literal["brief", "short", "medium", "long"]
+"""Up to 64 tokens, up to 256, up to 768, above."""
+
+
 @dataclass(frozen=True, slots=True)
 class Classification:
     """What a request is about, as far as speculation cares."""
@@ -45,6 +49,10 @@ class Classification:
     """Over all classes, sums to 1."""
     reason: str
     """Why, in words that quote nothing of the prompt."""
+    copy_ratio: float = 0.0
+    """Expected share of the answer that repeats the request, in [0, 1]."""
+    length_band: LengthBand = "medium"
+    """Expected length of the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from router.classify.lexicon import Cue, Hit, Lexicon
 from router.classify.text import normalise
@@ -51,7 +50,7 @@ _TASKS: Final = frozenset(
 _QUESTION: Final = list(Cue).index(Cue.QUESTION)
 _GROUNDING: Final = list(Cue).index(Cue.GROUNDING)
 _ENGINEER: Final = list(Cue).index(Cue.ENGINEER)
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile("[0-9]+")
 _CHOICES: Final = (("a)", "b)", "c)"), ("\na.", "\nb.", "\nc."))
 _CODING_TOOL: Final = re.compile(
     r"bash|shell|terminal|exec|edit|str_replace|patch|grep|file|repo|code|commit", re.IGNORECASE
@@ -84,8 +83,7 @@ _LATEX_MARKS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CueStrengths:
+class CueStrengths(NamedTuple):
     """How clearly each kind of word stands where an instruction stands, 0 to about 2."""
 
     translate: float = 0.0
@@ -113,8 +111,7 @@ class CueStrengths:
     engineer: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(NamedTuple):
     """Numbers about a request, each in [0, 1] unless said otherwise.
 
     Attributes:
@@ -168,8 +165,7 @@ class Features:
     completion: float
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What was measured, and the words that are most likely the instruction."""
 
     features: Features
@@ -209,7 +205,7 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
         prior_code=_prior_code(view.prior),
         prior=float(view.prior.chars > 0),
         numbers=min(1.0, len(_NUMBER.findall(lead)) / 4.0),
-        formulas=min(1.0, sum(lead.count(mark) for mark in _LATEX_MARKS) / 3.0),
+        formulas=min(1.0, sum(map(lead.count, _LATEX_MARKS)) / 3.0),
         examples=float("input:" in opening and "output:" in opening),
         choices=_choices(lead, close),
         question_mark=_question_mark(lead, close),
@@ -254,9 +250,11 @@ def _prior_code(prior: Excerpt) -> float:
 
 
 def _choices(lead: str, close: str) -> float:
-    return float(
-        any(all(mark in text for mark in marks) for marks in _CHOICES for text in (lead, close))
-    )
+    for text in (lead, close):
+        for first, second, third in _CHOICES:
+            if first in text and second in text and third in text:
+                return 1.0
+    return 0.0
 
 
 def _question_mark(lead: str, close: str) -> float:
@@ -288,7 +286,7 @@ def _asked(
     last_line = close.rstrip().rfind("\n") + 1
     closing = last_line if 0 < len(close) - last_line < INSTRUCTION_CHARS else len(close)
     clear = _add(strengths, lexicon.scan(close), close, (0, closing))
-    hits = list(lexicon.scan(lead))
+    hits = lexicon.scan(lead)
     task = next((start for cues, start in hits if not _TASKS.isdisjoint(cues)), len(lead))
     opening = _opening(lead, task)
     if clear and _is_prose(lead):

@@ -15,24 +15,25 @@ LONGEST: Final = 5
 _STEP: Final = np.uint32(0x01000193)
 _SPREAD: Final = np.uint32(0x9E3779B1)
 _SHIFT: Final = np.uint32(32 - BITS)
-_EDGE: Final = " "
 
 
-def buckets(text: str) -> NDArray[np.uint32]:
-    """Hash every piece of two to `LONGEST` characters of normalised `text` into a bucket.
+def presence(text: str) -> tuple[NDArray[np.float32], int]:
+    """Mark the buckets of every piece of two to `LONGEST` characters of normalised `text`.
+
+    A piece counts once however often it stands there, so no repetition outweighs the rest.
 
     Args:
         text: The instruction, bounded by the caller; its ends count as blanks.
+
+    Returns:
+        Marks of shape (2 ** BITS,), and how many there are: at least one.
     """
-    padded = f"{_EDGE}{text}{_EDGE}"
-    codes = np.frombuffer(padded.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    codes = np.frombuffer(f" {text} ".encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    marks = np.zeros(2**BITS, dtype=np.float32)
     rolling = codes
-    pieces = []
     for length in range(2, min(LONGEST, len(codes)) + 1):
         # Rolling from the last length: the hash so far, moved on by one character.
-        rolling = rolling[:-1] * _STEP + codes[length - 1 :]
-        pieces.append(rolling)
-    hashes: NDArray[np.uint32] = np.concatenate(pieces)
-    hashes *= _SPREAD
-    hashes >>= _SHIFT
-    return hashes
+        rolling = rolling[:-1] * _STEP
+        rolling += codes[length - 1 :]
+        marks[(rolling * _SPREAD) >> _SHIFT] = 1.0
+    return marks, int(np.count_nonzero(marks))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
+from operator import itemgetter
 from typing import Final
 
 import yaml
@@ -17,6 +18,8 @@ _UNSPACED: Final = frozenset({"zh", "ja", "ko", "th"})
 """Languages whose words are not set apart by blanks, or take endings without one."""
 
 
+_IDEOGRAPH: Final = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_BOUNDARY: Final = r"[\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _LETTER: Final = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 """A letter or digit of a script that sets words apart: "Python" is a word in Chinese text too."""
 
@@ -73,15 +76,15 @@ def _pattern(node: _Node) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def _trie(terms: Mapping[str, str]) -> str:
-    """Write terms, each with what must follow it, as one expression."""
+def _trie(terms: Mapping[str, str], before: str) -> str:
+    """Write terms, each with what must follow it, as one expression after `before`."""
     root = _Node()
     for term, ending in terms.items():
         node = root
         for letter in term:
             node = node.setdefault(letter, _Node())
         node.ends = ending
-    return _by_script(root, (11, 7))
+    return before + _by_script(root, (11, 7))
 
 
 def _by_script(root: _Node, shifts: tuple[int, ...]) -> str:
@@ -102,10 +105,6 @@ def _by_script(root: _Node, shifts: tuple[int, ...]) -> str:
         for group in groups.values()
     )
     return f"(?:{'|'.join(branches)})"
-
-
-def _word(terms: Mapping[str, str]) -> str:
-    return f"(?<!{_LETTER}){_trie(terms)}"
 
 
 def _entries(words: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[int, str, str]]:
@@ -138,17 +137,34 @@ class Lexicon:
             target[stem] = f"(?!{_LETTER})" if whole and target.get(stem) != "" else ""
             self._cues[stem] = tuple(dict.fromkeys((*self._cues.get(stem, ()), cue)))
         ascii_terms = {term: ending for term, ending in spaced.items() if term.isascii()}
-        self._latin = re.compile(_word(ascii_terms).replace(_LETTER, r"\w"))
+        # A set in front lets the search skip to the ends of words, which a look behind does not.
+        self._latin = re.compile(_trie(ascii_terms, r"\W").replace(_LETTER, r"\w"), re.ASCII)
+        self._words = re.compile(_trie(spaced, _BOUNDARY))
         first = "".join(sorted({re.escape(term[0]) for term in unspaced}))
-        anywhere = f"|(?=[{first}]){_trie(dict.fromkeys(unspaced, ''))}" if unspaced else ""
-        self._any = re.compile(_word(spaced) + anywhere)
+        self._unspaced = (
+            re.compile(_trie(dict.fromkeys(unspaced, ""), f"(?=[{first}])")) if unspaced else None
+        )
 
-    def scan(self, text: str) -> Iterator[Hit]:
-        """Yield the terms of normalised `text` from left to right, the longest at each place."""
-        pattern = self._latin if text.isascii() else self._any
+    def scan(self, text: str) -> list[Hit]:
+        """Return the terms of normalised `text` from left to right, the longest at each place."""
         cues = self._cues
-        for match in pattern.finditer(text):
-            yield cues[match.group()], match.start()
+        # The blank stands for the beginning: every word follows something.
+        padded = f" {text}"
+        if text.isascii():
+            return [
+                (cues[match.group()[1:]], match.start()) for match in self._latin.finditer(padded)
+            ]
+        hits = [(cues[match.group()[1:]], match.start()) for match in self._words.finditer(padded)]
+        if self._unspaced is None or not _IDEOGRAPH.search(text):
+            return hits
+        taken = [(match.start(), match.end()) for match in self._unspaced.finditer(text)]
+        if not taken:
+            return hits
+        # A word inside a longer term of a script without blanks is part of that term.
+        kept = [hit for hit in hits if not any(start <= hit[1] < end for start, end in taken)]
+        kept.extend((cues[text[start:end]], start) for start, end in taken)
+        kept.sort(key=itemgetter(1))
+        return kept
 
 
 @lru_cache(maxsize=1)

@@ -41,13 +41,21 @@ def _folding() -> dict[int, str | None]:
 _FOLDING: Final = _folding()
 
 
+_FOLDABLE: Final = re.compile(f"[{''.join(map(re.escape, map(chr, sorted(_FOLDING))))}]")
+_ODD_SPACE: Final = re.compile("[\t\r\v\f\x1c-\x1f\x85\u1680\u2028\u2029]")
+"""Space other than blanks and line breaks that compatibility folding leaves."""
+
+
 def normalise(text: str) -> str:
     """Fold case, width, accents and letter variants; line breaks stay, other space is one blank."""
     if text.isascii():
         text = text.lower()
     else:
-        text = unicodedata.normalize("NFKC", text.casefold()).translate(_FOLDING)
+        text = unicodedata.normalize("NFKC", text.casefold())
+        # Going through the letters costs more than looking whether there is one to change.
+        if _FOLDABLE.search(text):
+            text = text.translate(_FOLDING)
     # Most text has nothing to squeeze, and looking for it is cheaper than replacing.
-    if "  " in text or "\t" in text or not text.isascii() or "\r" in text:
+    if "  " in text or _ODD_SPACE.search(text):
         text = _SPACES.sub(" ", text)
     return text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from router.types import ParsedRequest
@@ -82,8 +81,7 @@ _CONSTRAINTS: Final[tuple[tuple[str, Constraint], ...]] = (
 """Fields of a body, or of `structured_outputs`, by which engines are told a form."""
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """The beginning and the end of a text."""
 
     head: str = ""
@@ -93,8 +91,7 @@ class Excerpt:
     """Length of the text; a lower bound where it came in many parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(NamedTuple):
     """Content parts of a turn that are no text, counted among the parts looked at."""
 
     images: int = 0
@@ -102,8 +99,7 @@ class Media:
     files: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
+class RequestView(NamedTuple):
     """What classifying may look at; its size does not depend on the request's.
 
     Attributes:

@@ -122,7 +122,7 @@ def demo(
     duration: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of traffic, then end. Without it: three minutes, then stay up.", min=1
+            help="Seconds of traffic, then end. Without it: four minutes, then stay up.", min=1
         ),
     ] = None,
     directory: Annotated[

@@ -17,7 +17,7 @@ import openai
 
 from router.demo.prompts import DemoPrompt
 
-STREAMED_SHARE = 0.75
+STREAMED_SHARE = 0.85
 _RECENT = 6
 
 

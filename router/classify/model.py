@@ -1,0 +1,113 @@
+"""A linear model over measurements and hashed pieces of words; knows no requests and no training.
+
+The rules' votes are its starting point: what the data do not say, the rules decide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.classify.base import CLASSES
+from router.classify.grams import BITS, LONGEST
+from router.classify.rules import RULES
+from router.classify.vector import FIRST_RULE, NAMES
+
+Floats = NDArray[np.float32]
+
+FORMAT: Final = 1
+
+
+def votes() -> Floats:
+    """Return the rules' votes, shape (len(NAMES), classes); other rows are zero."""
+    table = np.zeros((len(NAMES), len(CLASSES)), dtype=np.float32)
+    for row, rule in enumerate(RULES, start=FIRST_RULE):
+        for class_id, vote in rule.votes.items():
+            table[row, CLASSES.index(class_id)] = vote
+    return table
+
+
+def layout() -> str:
+    """Name the input's layout: weights of another one mean something else."""
+    parts = "\n".join((str(FORMAT), *CLASSES, *NAMES, str(BITS), str(LONGEST)))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Weights, ready to use.
+
+    Attributes:
+        bias: Shape (classes,).
+        dense: Shape (len(NAMES), classes), the rules' votes included.
+        pieces: Shape (2 ** BITS, classes).
+        temperature: Divides the scores, so that confidence is how often the answer is right.
+    """
+
+    bias: Floats
+    dense: Floats
+    pieces: Floats
+    temperature: float
+
+    def wording(self, marks: Floats, count: int) -> Floats:
+        """Return what the wording adds to the score of each class."""
+        added: Floats = marks @ self.pieces
+        added /= math.sqrt(count)
+        return added
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Turn scores into calibrated probabilities of `CLASSES`."""
+        weights: Floats = np.exp((scores - scores.max()) / self.temperature)
+        weights /= weights.sum()
+        return weights
+
+    def save(self, path: Path) -> None:
+        """Write the weights; the same weights give the same bytes."""
+        arrays = {
+            "layout": np.array(layout()),
+            "bias": self.bias,
+            "dense": self.dense,
+            "pieces": self.pieces.astype(np.float16),
+            "temperature": np.array(self.temperature, dtype=np.float32),
+        }
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in arrays.items():
+                entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                with archive.open(entry, "w") as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def load(path: Path) -> Model:
+    """Read weights.
+
+    Raises:
+        OSError: There is no file, or it cannot be read.
+        ValueError: The file holds no weights, or those of another layout.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = str(arrays["layout"])
+            model = Model(
+                bias=arrays["bias"].astype(np.float32),
+                dense=arrays["dense"].astype(np.float32),
+                pieces=arrays["pieces"].astype(np.float32),
+                temperature=float(arrays["temperature"]),
+            )
+    except (KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} holds no weights of a classifier") from error
+    classes = len(CLASSES)
+    shapes = (model.bias.shape, model.dense.shape, model.pieces.shape)
+    if found != layout() or shapes != ((classes,), (len(NAMES), classes), (2**BITS, classes)):
+        raise ValueError(f"{path} was trained for another layout; train it anew")
+    finite = all(np.isfinite(part).all() for part in (model.bias, model.dense, model.pieces))
+    if not (finite and 0.0 < model.temperature < float("inf")):
+        raise ValueError(f"{path} holds weights that are no numbers")
+    return model

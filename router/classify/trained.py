@@ -1,0 +1,88 @@
+"""Classifies by learned weights on top of the rules; learns nothing itself and keeps no text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from router.classify.base import CLASSES, OTHER
+from router.classify.expect import copy_ratio, length_band
+from router.classify.features import measure
+from router.classify.grams import presence
+from router.classify.lexicon import built_in
+from router.classify.rules import RULES
+from router.classify.vector import FIRST_RULE, vector
+from router.classify.view import RequestView, view_request
+from router.types import Classification
+
+if TYPE_CHECKING:
+    from policies.types import ClassId
+    from router.classify.model import Floats, Model
+    from router.types import ParsedRequest
+
+CONFIDENCE_FLOOR: Final = 0.25
+"""Two and a half times as sure as a guess among ten."""
+_RULES: Final = slice(FIRST_RULE, FIRST_RULE + len(RULES))
+_NO_TEXT: Final = {**dict.fromkeys(CLASSES, 0.0), OTHER: 1.0}
+
+
+class TrainedClassifier:
+    """Adds what was learned to the votes of the rules.
+
+    Args:
+        model: The weights.
+        floor: Least probability at which a class is named; below it the answer is `OTHER`.
+    """
+
+    def __init__(self, model: Model, floor: float = CONFIDENCE_FLOOR) -> None:
+        self._model = model
+        self._floor = floor
+        self._lexicon = built_in()
+        # A constant shift of all classes changes no probability, and makes shares comparable.
+        self._pull: Floats = model.dense[_RULES] - model.dense[_RULES].mean(axis=1, keepdims=True)
+
+    def classify(self, request: ParsedRequest) -> Classification:
+        """Say what `request` is about."""
+        view = view_request(request)
+        if not _readable(view):
+            return Classification(OTHER, 1.0, _NO_TEXT, "there is no text to read")
+        model = self._model
+        measured = measure(view, self._lexicon)
+        inputs = np.array(vector(view, measured.features), dtype=np.float32)
+        wording = model.wording(*presence(measured.instruction))
+        chances = model.probabilities(inputs @ model.dense + model.bias + wording).tolist()
+        best = max(range(len(CLASSES)), key=chances.__getitem__)
+        probabilities: dict[ClassId, float] = dict(zip(CLASSES, chances, strict=True))
+        probabilities[OTHER] = 0.0
+        if chances[best] < self._floor:
+            class_id, reason = OTHER, "no class stands out"
+        else:
+            class_id, reason = CLASSES[best], self._reason(best, inputs, wording)
+        return Classification(
+            class_id,
+            probabilities[class_id],
+            probabilities,
+            reason,
+            copy_ratio(probabilities, measured.features),
+            length_band(probabilities, view, measured.features),
+        )
+
+    def _reason(self, best: int, inputs: Floats, wording: Floats) -> str:
+        """Name the rule, and the wording, where they speak for a class."""
+        shares = inputs[_RULES] * self._pull[:, best]
+        strongest = int(shares.argmax())
+        spoken = float(wording[best] - wording.mean())
+        rule = RULES[strongest].reason if shares[strongest] > 0.0 else ""
+        if spoken <= 0.0 or (rule and spoken < 0.25 * float(shares[strongest])):
+            return rule or "the likeliest by shape and size"
+        worded = "wording common for this class"
+        if not rule:
+            return worded
+        pair = (rule, worded) if shares[strongest] >= spoken else (worded, rule)
+        return "; ".join(pair)
+
+
+def _readable(view: RequestView) -> bool:
+    """Tell whether there is anything to judge by."""
+    return bool(view.turn.chars or view.system.chars or view.tool_count or view.constraint)
