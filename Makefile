@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar=off
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 DURATION ?=
-DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),)
+ARGS ?=
+DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
 .PHONY: help demo test verify check lint types imports unit bench lock reference clean
 

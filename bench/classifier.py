@@ -14,9 +14,10 @@ import gc
 import importlib
 import json
 import logging
+import random
 import statistics
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,12 +108,14 @@ def lenient(truth: Truth, answers: NDArray[np.intp]) -> NDArray[np.intp]:
     named = answers >= 0
     defensible = np.zeros(len(answers), dtype=np.bool_)
     defensible[named] = truth.alternatives[np.flatnonzero(named), answers[named]]
-    return np.where(defensible, answers, truth.labels)
+    found: NDArray[np.intp] = np.where(defensible, answers, truth.labels)
+    return found
 
 
 def named(chances: Floats, floor: float) -> NDArray[np.intp]:
     """Return the likeliest class, or -1 for `other` below the floor."""
-    return np.where(chances.max(axis=1) >= floor, chances.argmax(axis=1), -1)
+    found: NDArray[np.intp] = np.where(chances.max(axis=1) >= floor, chances.argmax(axis=1), -1)
+    return found
 
 
 def calibration_error(right: NDArray[np.bool_], confidence: Floats, bins: int = 10) -> float:
@@ -333,20 +336,21 @@ def summary(truth: Truth, runs: dict[str, list[Floats]], floors: dict[str, float
         )
 
 
-def _mean_over(results: list[Floats], figure: Callable[[NDArray[np.intp]], float]) -> float:
-    return statistics.fmean(figure(named(chances, CONFIDENCE_FLOOR)) for chances in results)
+def _macro_f1_on(truth: Truth, results: list[Floats], rows: NDArray[np.bool_]) -> float:
+    return statistics.fmean(
+        macro_f1(truth.labels[rows], named(chances[rows], CONFIDENCE_FLOOR)) for chances in results
+    )
 
 
 def by_class(truth: Truth, results: list[Floats]) -> None:
     """Print the F1 of each class and what is most confused."""
     cells = []
     for label, name in enumerate(CLASSES):
-
-        def f1(answers: NDArray[np.intp], label: int = label) -> float:
-            wanted, given = truth.labels == label, answers == label
-            return float(2 * (wanted & given).sum() / (wanted.sum() + given.sum()))
-
-        cells.append(f"{name} {_mean_over(results, f1):.2f}")
+        figures = []
+        for chances in results:
+            wanted, given = truth.labels == label, named(chances, CONFIDENCE_FLOOR) == label
+            figures.append(float(2 * (wanted & given).sum() / (wanted.sum() + given.sum())))
+        cells.append(f"{name} {statistics.fmean(figures):.2f}")
     print("F1 by class:", "  ".join(cells))
     answers = named(results[0], CONFIDENCE_FLOOR)
     wrong = np.flatnonzero(answers != truth.labels)
@@ -369,8 +373,7 @@ def by_language(truth: Truth, results: list[Floats]) -> None:
             if len(set(truth.sources[here & (truth.labels == label)].tolist())) == 1
         ]
         kept = here & ~np.isin(truth.labels, single)
-        shown = _mean_over(results, lambda a, rows=kept: macro_f1(truth.labels[rows], a[rows]))
-        whole = _mean_over(results, lambda a, rows=here: macro_f1(truth.labels[rows], a[rows]))
+        shown, whole = (_macro_f1_on(truth, results, rows) for rows in (kept, here))
         print(
             f"  {language}: macro-F1 {shown:.3f} ({int(kept.sum())} lines"
             + (
@@ -388,8 +391,9 @@ def by_source(truth: Truth, results: list[Floats]) -> None:
     rows = []
     for source in np.unique(truth.sources).tolist():
         here = truth.sources == source
-        accuracy = _mean_over(
-            results, lambda a, rows=here: float((a[rows] == truth.labels[rows]).mean())
+        accuracy = statistics.fmean(
+            float((named(chances[here], CONFIDENCE_FLOOR) == truth.labels[here]).mean())
+            for chances in results
         )
         rows.append(((1 - accuracy) * here.sum(), source, accuracy, int(here.sum())))
     worst = sorted(rows, reverse=True)[:10]
@@ -455,7 +459,7 @@ def calls(classifier: Classifier) -> Callable[[Line], object]:
 def costs(lines: Sequence[Line]) -> None:
     """Measure what a call costs beside the baseline's."""
     shuffled = list(lines)
-    np.random.default_rng(FIRST_SEED).shuffle(shuffled)  # type: ignore[arg-type]
+    random.Random(FIRST_SEED).shuffle(shuffled)
     classifiers = {"trained": calls(default_classifier()), "rules": calls(RuleClassifier())}
     pipeline = baseline_pipeline()
     if pipeline is not None:
@@ -469,10 +473,7 @@ def costs(lines: Sequence[Line]) -> None:
 
 def language_counts(lines: Sequence[Line]) -> Iterator[str]:
     """Name languages that are too thin to quote."""
-    counts = defaultdict(int)
-    for line in lines:
-        counts[line["lang"]] += 1
-    for language, count in sorted(counts.items()):
+    for language, count in sorted(Counter(line["lang"] for line in lines).items()):
         if count < LANGUAGE_LINES:
             yield f"{language} {count}"
 

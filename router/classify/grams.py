@@ -17,7 +17,7 @@ _SPREAD: Final = np.uint32(0x9E3779B1)
 _SHIFT: Final = np.uint32(32 - BITS)
 
 
-def presence(text: str) -> tuple[NDArray[np.float32], int]:
+def presence(text: str) -> NDArray[np.float32]:
     """Mark the buckets of every piece of two to `LONGEST` characters of normalised `text`.
 
     A piece counts once however often it stands there, so no repetition outweighs the rest.
@@ -26,14 +26,19 @@ def presence(text: str) -> tuple[NDArray[np.float32], int]:
         text: The instruction, bounded by the caller; its ends count as blanks.
 
     Returns:
-        Marks of shape (2 ** BITS,), and how many there are: at least one.
+        Ones and zeros of shape (2 ** BITS,); at least one is set.
     """
     codes = np.frombuffer(f" {text} ".encode("utf-32-le", "surrogatepass"), dtype="<u4")
     marks = np.zeros(2**BITS, dtype=np.float32)
     rolling = codes
+    pieces = []
     for length in range(2, min(LONGEST, len(codes)) + 1):
         # Rolling from the last length: the hash so far, moved on by one character.
         rolling = rolling[:-1] * _STEP
         rolling += codes[length - 1 :]
-        marks[(rolling * _SPREAD) >> _SHIFT] = 1.0
-    return marks, int(np.count_nonzero(marks))
+        pieces.append(rolling)
+    hashes = np.concatenate(pieces)
+    hashes *= _SPREAD
+    hashes >>= _SHIFT
+    marks[hashes] = 1.0
+    return marks

@@ -47,7 +47,7 @@ class Model:
     Attributes:
         bias: Shape (classes,).
         dense: Shape (len(NAMES), classes), the rules' votes included.
-        pieces: Shape (2 ** BITS, classes).
+        pieces: Shape (classes, 2 ** BITS), so that a class lies in one run of memory.
         temperature: Divides the scores, so that confidence is how often the answer is right.
     """
 
@@ -56,17 +56,26 @@ class Model:
     pieces: Floats
     temperature: float
 
-    def wording(self, marks: Floats, count: int) -> Floats:
-        """Return what the wording adds to the score of each class."""
-        added: Floats = marks @ self.pieces
-        added /= math.sqrt(count)
+    def wording(self, marks: Floats) -> Floats:
+        """Return what the wording adds to the score of each class.
+
+        Args:
+            marks: What `grams.presence` found in the instruction.
+        """
+        added: Floats = self.pieces @ marks
+        # As many as there are distinct pieces: long instructions weigh no more than short ones.
+        added /= math.sqrt(float(marks @ marks))
         return added
 
-    def probabilities(self, scores: Floats) -> Floats:
+    def probabilities(self, scores: Floats) -> list[float]:
         """Turn scores into calibrated probabilities of `CLASSES`."""
-        weights: Floats = np.exp((scores - scores.max()) / self.temperature)
-        weights /= weights.sum()
-        return weights
+        # Ten numbers: plain floats are quicker than arrays.
+        listed: list[float] = scores.tolist()
+        top = max(listed)
+        cooling = 1.0 / self.temperature
+        weights = [math.exp((score - top) * cooling) for score in listed]
+        total = sum(weights)
+        return [weight / total for weight in weights]
 
     def save(self, path: Path) -> None:
         """Write the weights; the same weights give the same bytes."""
@@ -105,7 +114,7 @@ def load(path: Path) -> Model:
         raise ValueError(f"{path} holds no weights of a classifier") from error
     classes = len(CLASSES)
     shapes = (model.bias.shape, model.dense.shape, model.pieces.shape)
-    if found != layout() or shapes != ((classes,), (len(NAMES), classes), (2**BITS, classes)):
+    if found != layout() or shapes != ((classes,), (len(NAMES), classes), (classes, 2**BITS)):
         raise ValueError(f"{path} was trained for another layout; train it anew")
     finite = all(np.isfinite(part).all() for part in (model.bias, model.dense, model.pieces))
     if not (finite and 0.0 < model.temperature < float("inf")):

@@ -91,8 +91,8 @@ def read(lines: Iterable[tuple[Mapping[str, Any], str, str]]) -> Examples:
         request = ParsedRequest(Endpoint.CHAT, b"", body, "", stream=False)
         view = view_request(request)
         measured = measure(view, lexicon)
-        marks, count = presence(measured.instruction)
-        pieces.append(marks / math.sqrt(count))
+        marks = presence(measured.instruction)
+        pieces.append(marks / math.sqrt(float(marks.sum())))
         dense.append(vector(view, measured.features))
         labels.append(CLASSES.index(ClassId(label)))
         sources.append(source)
@@ -140,7 +140,7 @@ def train(examples: Examples, written: Examples, seed: int = SEED) -> tuple[Mode
 
 def score(model: Model, examples: Examples) -> Floats:
     """Return the scores of each class before the temperature, shape (n, classes)."""
-    scores: Floats = model.bias + examples.dense @ model.dense + examples.pieces @ model.pieces
+    scores: Floats = model.bias + examples.dense @ model.dense + examples.pieces @ model.pieces.T
     return scores
 
 
@@ -182,7 +182,7 @@ def fit(examples: Examples, written: Examples, settings: Settings) -> Model:
     return Model(
         bias=bias.astype(np.float32),
         dense=(measures + scale * votes()).astype(np.float32),
-        pieces=(settings.wording * learned[dense.shape[1] :]).astype(np.float32),
+        pieces=np.ascontiguousarray(settings.wording * learned[dense.shape[1] :].T, np.float32),
         temperature=1.0,
     )
 

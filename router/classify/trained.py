@@ -50,8 +50,8 @@ class TrainedClassifier:
         model = self._model
         measured = measure(view, self._lexicon)
         inputs = np.array(vector(view, measured.features), dtype=np.float32)
-        wording = model.wording(*presence(measured.instruction))
-        chances = model.probabilities(inputs @ model.dense + model.bias + wording).tolist()
+        wording = model.wording(presence(measured.instruction))
+        chances = model.probabilities(inputs @ model.dense + model.bias + wording)
         best = max(range(len(CLASSES)), key=chances.__getitem__)
         probabilities: dict[ClassId, float] = dict(zip(CLASSES, chances, strict=True))
         probabilities[OTHER] = 0.0

@@ -136,7 +136,9 @@ def demo(
 ) -> None:
     """Run the main job on real llama.cpp servers with a real small model, all on this machine."""
     try:
-        from router.demo.run import DemoOptions, run_demo  # noqa: PLC0415 - needs the extra `demo`
+        # These need the extra `demo`.
+        from router.demo.errors import DemoError  # noqa: PLC0415
+        from router.demo.run import DemoOptions, run_demo  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the demo needs the package {error.name}: pip install 'specroute[demo]'"
@@ -144,6 +146,9 @@ def demo(
     options = DemoOptions(duration, directory, port, admin_port, engine_port)
     try:
         run_demo(options, _out)
+    except DemoError as error:
+        _err.print(f"error: {error}", markup=False)
+        raise typer.Exit(1) from error
     except KeyboardInterrupt:
         _out.print("ended; nothing is left running")
 

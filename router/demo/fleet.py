@@ -419,7 +419,8 @@ def _free_port(held: contextlib.ExitStack, port: int) -> int:
         listener.listen(1)
     except (OSError, OverflowError) as error:
         raise DemoError(
-            f"the port {port} on {_HOST} is not free; choose another first port"
+            f"port {port} on {_HOST} is not free; stop what uses it, or choose another first port "
+            "with --engine-port (0 takes free ones)"
         ) from error
     return int(listener.getsockname()[1])
 

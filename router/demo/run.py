@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -72,6 +73,8 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     def say(message: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:5.0f} s[/dim]  {message}")
 
+    for port, option in ((options.port, "--port"), (options.admin_port, "--admin-port")):
+        _require_free(port, option)
     with _interruptible(), _fleet(options, say) as fleet:
         config = _write_config(options, fleet.model, fleet.pools)
         say(f"starting the embedded store and the proxy; configuration: {config}")
@@ -91,6 +94,19 @@ def run_demo(options: DemoOptions, console: Console) -> None:
 def _fleet(options: DemoOptions, say: Progress) -> Fleet:
     options.directory.mkdir(parents=True, exist_ok=True)
     return Fleet(base_port=options.engine_port, run_folder=options.directory / "logs", progress=say)
+
+
+def _require_free(port: int, option: str) -> None:
+    """Says at once what the proxy would say after a minute of preparation."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise DemoError(
+                f"port {port} is not free ({error.strerror}); stop what uses it, or choose another "
+                f"with {option}"
+            ) from error
 
 
 async def _traffic_phase(

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from router.classify import model as module
+from router.classify.base import CLASSES
+from router.classify.grams import BITS
+from router.classify.model import Model, load, votes
+from router.classify.rules import RULES
+from router.classify.vector import NAMES
+
+
+@pytest.fixture
+def model() -> Model:
+    generator = np.random.default_rng(1)
+    return Model(
+        bias=generator.normal(size=len(CLASSES)).astype(np.float32),
+        dense=generator.normal(size=(len(NAMES), len(CLASSES))).astype(np.float32),
+        pieces=generator.normal(size=(len(CLASSES), 2**BITS)).astype(np.float16).astype(np.float32),
+        temperature=1.5,
+    )
+
+
+def test_what_is_saved_is_loaded(model: Model, tmp_path: Path) -> None:
+    """Weights survive the file, and the same weights give the same bytes."""
+    first, second = tmp_path / "a.npz", tmp_path / "b.npz"
+    model.save(first)
+    load(first).save(second)
+    assert first.read_bytes() == second.read_bytes()
+    assert np.array_equal(load(first).dense, model.dense)
+
+
+def test_weights_of_another_layout_are_refused(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights mean something only with the inputs they were trained with."""
+    model.save(tmp_path / "w.npz")
+    monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)
+    with pytest.raises(ValueError, match="another layout"):
+        load(tmp_path / "w.npz")
+
+
+@pytest.mark.parametrize("temperature", [0.0, float("nan"), float("inf")])
+def test_unusable_numbers_are_refused(model: Model, tmp_path: Path, temperature: float) -> None:
+    """A temperature that cannot be divided by is no temperature."""
+    replace(model, temperature=temperature).save(tmp_path / "w.npz")
+    with pytest.raises(ValueError, match="no numbers"):
+        load(tmp_path / "w.npz")
+
+
+def test_probabilities_are_a_softmax(model: Model) -> None:
+    """Equal scores share evenly, and the temperature flattens."""
+    even = model.probabilities(np.zeros(len(CLASSES), dtype=np.float32))
+    assert even == pytest.approx([1 / len(CLASSES)] * len(CLASSES))
+    one = np.eye(len(CLASSES), dtype=np.float32)[0]
+    hot, cold = (replace(model, temperature=t).probabilities(one)[0] for t in (3.0, 0.3))
+    assert hot < cold
+
+
+def test_every_rule_starts_with_its_votes() -> None:
+    """The rules are where learning starts from."""
+    assert np.count_nonzero(votes()) == sum(len(rule.votes) for rule in RULES)
+
+
+def test_packaged_weights_are_small_and_hold_numbers_only() -> None:
+    """No vocabulary is stored: the only text is the layout's fingerprint."""
+    path = Path(str(resources.files("router.classify").joinpath("weights.npz")))
+    assert path.stat().st_size < 2_000_000
+    with np.load(path, allow_pickle=False) as arrays:
+        text = {name for name in arrays.files if arrays[name].dtype.kind not in "f"}
+    assert text == {"layout"}
