@@ -7,13 +7,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar=off
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 DURATION ?=
+# Labelled request bodies for `make bench-classifier`: a folder with train.jsonl and dev.jsonl.
+PROMPTS ?= ../shared/data/prompts
 ARGS ?=
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
-.PHONY: help demo test verify check lint types imports unit bench lock reference clean
+.PHONY: help demo test verify check lint types imports unit bench bench-classifier lock reference clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
 $(VENV)/pip-ok:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Try: make demo PYTHON=python3.12") if sys.version_info < (3, 11) else None'
@@ -54,6 +56,9 @@ unit: $(VENV)/dev-ok
 
 verify: $(VENV)/dev-ok ## Long checks; writes their tables to docs/verification.md
 	$(BIN)/python -m bench.verify docs/verification.md
+
+bench-classifier: $(VENV)/dev-ok ## Quality of the classifier on sources left out, and its cost
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.classifier $(PROMPTS)
 
 reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and docs/configuration.md anew
 	$(BIN)/python -m router.config.reference .

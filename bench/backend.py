@@ -15,7 +15,7 @@ _HEAD = (
     b"HTTP/1.1 200 OK\r\nServer: bench\r\nContent-Type: text/event-stream\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
-_MODEL = "bench-model"
+MODEL = "bench-model"
 
 
 def _event(delta: dict[str, object], finish: str | None, extra: dict[str, object]) -> bytes:
@@ -24,7 +24,7 @@ def _event(delta: dict[str, object], finish: str | None, extra: dict[str, object
         "choices": [choice],
         "created": 1795968408,
         "id": "chatcmpl-bench",
-        "model": _MODEL,
+        "model": MODEL,
         "object": "chat.completion.chunk",
         **extra,
     }

@@ -141,7 +141,8 @@ def trained_predictor(examples: Examples, written: Examples) -> Predictor:
         print(f"    {settings}, temperature {model.temperature:.2f}", flush=True)
         scores = score(model, examples.take(~learn)) / model.temperature
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return (chances / chances.sum(axis=1, keepdims=True)).astype(np.float64)
+        shares: Floats = (chances / chances.sum(axis=1, keepdims=True)).astype(np.float64)
+        return shares
 
     return predict
 

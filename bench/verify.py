@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import verify_bytes, verify_engines, verify_soak, verify_statistics
+from bench import verify_bytes, verify_engines, verify_soak, verify_statistics, verify_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ SECTIONS: dict[str, Section] = {
         "Soak: 300 streams at once, 30 % left in the middle, five minutes",
         "python -m bench.verify_soak --streams 300 --seconds 300",
         lambda: verify_soak.tables(streams=300, seconds=300.0),
+    ),
+    "store": Section(
+        "Store: what clients notice when it is frozen or killed",
+        "python -m bench.verify_store --rounds 5 --seconds 5",
+        lambda: verify_store.tables(rounds=5, seconds=5.0),
     ),
     "engines": Section(
         "Real engines: what each pool gains by class, and what the proxy made of it",

@@ -8,32 +8,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
+import resource
 import sys
-import tempfile
 import time
-import urllib.request
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from bench.backend import Backend, serving
+from bench.proxy import REQUEST, Proxy, running
 
-_BODY = json.dumps(
-    {
-        "model": "bench-model",
-        "stream": True,
-        "messages": [{"role": "user", "content": "Write a short story about a lighthouse."}],
-    }
-).encode()
-_REQUEST = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-    b"Content-Length: " + str(len(_BODY)).encode() + b"\r\n\r\n" + _BODY
-)
+_READINGS = 10
 _WARM_SHARE = 0.25
 _READ = 65_536
 
@@ -62,7 +47,7 @@ async def _client(port: int, rng: random.Random, counts: Counts, abort_share: fl
         leaves_after = rng.randrange(1, 20) if rng.random() < abort_share else None
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(_REQUEST)
+            writer.write(REQUEST)
             seen = 0
             tail = b""
             while b"0\r\n\r\n" not in tail:
@@ -82,40 +67,9 @@ async def _client(port: int, rng: random.Random, counts: Counts, abort_share: fl
             counts.errors += 1
 
 
-def _config(folder: Path, urls: list[str]) -> Path:
-    pools = [
-        {
-            "name": name,
-            "method": method,
-            "engine": "llamacpp",
-            "num_speculative_tokens": k,
-            "replicas": [{"url": url}],
-        }
-        for (name, method, k), url in zip(
-            (("plain", "none", None), ("draft", "draft_model", 4)), urls, strict=True
-        )
-    ]
-    data = {
-        "listen": {"port": 0},
-        "admin": {"port": 0},
-        "store": {"url": "embedded:", "directory": str(folder / "store")},
-        "decision_log": {"path": str(folder / "decisions.jsonl")},
-        "routes": [{"model": "bench-model", "baseline": "plain", "pools": pools}],
-    }
-    path = folder / "specroute.yaml"
-    path.write_text(yaml.safe_dump(data))
-    return path
-
-
-def _state(admin: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{admin}/api/state", timeout=10) as reply:
-        state: dict[str, Any] = json.load(reply)
-    return state
-
-
-async def _read(pid: int, admin: str, began: float) -> Reading:
-    state = await asyncio.to_thread(_state, admin)
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+async def _read(proxy: Proxy, began: float) -> Reading:
+    state = await proxy.state()
+    pages = int(Path(f"/proc/{proxy.pid}/statm").read_text().split()[1])
     in_flight = sum(
         replica["in_flight"]
         for route in state["routes"]
@@ -124,8 +78,8 @@ async def _read(pid: int, admin: str, began: float) -> Reading:
     )
     return Reading(
         time.monotonic() - began,
-        pages * 4096 / 1e6,
-        len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        pages * resource.getpagesize() / 1e6,
+        len(list(Path(f"/proc/{proxy.pid}/fd").iterdir())),
         in_flight,
     )
 
@@ -135,61 +89,40 @@ async def soak(*, streams: int, seconds: float, abort_share: float) -> tuple[lis
     counts = Counts()
     plain = Backend(events=64, gap_s=0.02, tokens_per_step=1.0)
     draft = Backend(events=64, gap_s=0.01, tokens_per_step=2.0)
-    with tempfile.TemporaryDirectory() as name:
-        async with serving(plain) as plain_url, serving(draft) as draft_url:
-            config = _config(Path(name), [plain_url, draft_url])
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "router", "serve", "-c", str(config)),
-                *("--log-level", "error"),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            try:
-                readings = await _course(
-                    process, counts, streams=streams, seconds=seconds, abort_share=abort_share
-                )
-            finally:
-                process.terminate()
-                await process.wait()
+    async with (
+        serving(plain) as plain_url,
+        serving(draft) as draft_url,
+        running([plain_url, draft_url]) as proxy,
+    ):
+        readings = await _course(
+            proxy, counts, streams=streams, seconds=seconds, abort_share=abort_share
+        )
     return readings, counts
 
 
 async def _course(
-    process: asyncio.subprocess.Process,
-    counts: Counts,
-    *,
-    streams: int,
-    seconds: float,
-    abort_share: float,
+    proxy: Proxy, counts: Counts, *, streams: int, seconds: float, abort_share: float
 ) -> list[Reading]:
-    if process.stdout is None:
-        raise RuntimeError("no output")
-    data_line = (await process.stdout.readline()).decode().split()
-    admin_line = (await process.stdout.readline()).decode().split()
-    port = int(data_line[1].removesuffix("/v1").rsplit(":", 1)[1])
-    admin = admin_line[1].rstrip("/")
     began = time.monotonic()
-    readings = [await _read(process.pid, admin, began)]
+    readings = [await _read(proxy, began)]
     rng = random.Random(1)
     clients = [
-        asyncio.ensure_future(_client(port, random.Random(rng.random()), counts, abort_share))
+        asyncio.ensure_future(_client(proxy.port, random.Random(rng.random()), counts, abort_share))
         for _ in range(streams)
     ]
-    steps = 10
-    for step in range(steps):
-        await asyncio.sleep(seconds / steps)
-        readings.append(await _read(process.pid, admin, began))
-        print(f"soak: {step + 1}/{steps} {readings[-1]} {counts}", file=sys.stderr)
+    for step in range(_READINGS):
+        await asyncio.sleep(seconds / _READINGS)
+        readings.append(await _read(proxy, began))
+        print(f"soak: {step + 1}/{_READINGS} {readings[-1]} {counts}", file=sys.stderr)
     for client in clients:
         client.cancel()
-    for client in clients:
-        with suppress(asyncio.CancelledError):
-            await client
-    last = await _read(process.pid, admin, began)
+    await asyncio.gather(*clients, return_exceptions=True)
+    last = await _read(proxy, began)
     for _ in range(100):
         if last.in_flight == 0:
             break
         await asyncio.sleep(0.1)
-        last = await _read(process.pid, admin, began)
+        last = await _read(proxy, began)
     readings.append(last)
     return readings
 

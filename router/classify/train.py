@@ -57,7 +57,7 @@ class Settings:
     wording: float
 
 
-GRID: Final = (Settings(0.03, 20.0), Settings(0.015, 20.0))
+GRID: Final = (Settings(0.015, 20.0), Settings(0.008, 20.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from policies.types import ClassId
-from router.classify.base import CHAT, CODE_EDIT, RAG_QA, STRUCTURED
+from router.classify.base import CHAT, CODE_EDIT, MATH, RAG_QA, STRUCTURED
 
 SEED: Final = 20261129
 ROUNDS: Final = 3
@@ -95,11 +95,14 @@ class _Composer:
     def _after(self) -> Iterator[Written]:
         for class_id, language, phrase in self._phrases("after"):
             passages = self._words["passages"]
-            if class_id == CODE_EDIT:
+            asked = self._fill(self._pick(self._words["alone"]["chat"][language]), language)
+            if class_id == MATH:
+                asked = self._pick(self._words["alone"]["math"][language])
+                answer = "The total is 24, since 3 times 8 is 24."
+            elif class_id == CODE_EDIT:
                 answer = f"```\n{self._pick(self._words['sources'])}```"
             else:
                 answer = self._pick(passages[language])
-            asked = self._fill(self._pick(self._words["alone"]["chat"][language]), language)
             yield class_id, _said(asked, answer=answer, then=phrase)
 
     def _called(self) -> Iterator[Written]:

@@ -72,5 +72,5 @@ def test_packaged_weights_are_small_and_hold_numbers_only() -> None:
     path = Path(str(resources.files("router.classify").joinpath("weights.npz")))
     assert path.stat().st_size < 2_000_000
     with np.load(path, allow_pickle=False) as arrays:
-        text = {name for name in arrays.files if arrays[name].dtype.kind not in "f"}
+        text = {name for name in arrays.files if arrays[name].dtype.kind != "f"}
     assert text == {"layout"}

@@ -251,9 +251,7 @@ def test_floor_decides_between_a_class_and_other() -> None:
 
 
 @pytest.mark.parametrize(("label", "fields"), ALL)
-def test_reason_quotes_nothing(
-    classifier: Classifier, label: str, fields: dict[str, Any]
-) -> None:
+def test_reason_quotes_nothing(classifier: Classifier, label: str, fields: dict[str, Any]) -> None:
     """The reason is made of our own words only."""
     reason = classify(classifier, fields).reason
     assert set(reason.split("; ")) <= {rule.reason for rule in RULES} | WORDS, label
