@@ -57,7 +57,11 @@ unit: $(VENV)/dev-ok
 verify: $(VENV)/dev-ok ## Long checks; writes their tables to docs/verification.md
 	$(BIN)/python -m bench.verify docs/verification.md
 
-bench-classifier: $(VENV)/dev-ok ## Quality of the classifier on sources left out, and its cost
+$(VENV)/bench-ok: requirements/bench.txt | $(VENV)/dev-ok
+	@$(PIP) --require-hashes -r requirements/bench.txt
+	@touch $@
+
+bench-classifier: $(VENV)/bench-ok ## Quality of the classifier on sources left out, and its cost
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.classifier $(PROMPTS)
 
 reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and docs/configuration.md anew
@@ -68,6 +72,7 @@ lock: $(VENV)/dev-ok ## Resolve requirements/*.txt anew from pyproject.toml
 	$(LOCK) pyproject.toml -o requirements/run.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --extra demo --group build pyproject.toml -o requirements/demo.txt
+	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
 	$(LOCK) --extra demo --group build --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## Remove the environment and what the demo left in this folder

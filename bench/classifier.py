@@ -40,6 +40,7 @@ from router.types import Endpoint, ParsedRequest
 FOLDS: Final = 5
 DRAWS: Final = 400
 FIRST_SEED: Final = 100
+DEVELOPED_SEED: Final = 20261129
 LANGUAGE_LINES: Final = 200
 """Languages with fewer lines are not quoted."""
 CONFIDENT: Final = 0.6
@@ -294,6 +295,8 @@ def quality(lines: Sequence[Line], repeats: int) -> None:
     summary(truth, runs, floors)
     by_class(truth, runs["trained"])
     by_language(truth, runs["trained"])
+    by_half(truth, runs["trained"])
+    by_half(truth, runs["rules"])
     by_source(truth, runs["trained"])
     echoed(lines, truth, runs["trained"], seeds)
 
@@ -335,6 +338,23 @@ def summary(truth: Truth, runs: dict[str, list[Floats]], floors: dict[str, float
             f"{first} - {name}: {middle[0]:+.3f} [{low[0]:+.3f}, {high[0]:+.3f}]"
             f"  with alt {middle[1]:+.3f} [{low[1]:+.3f}, {high[1]:+.3f}]"
         )
+
+
+def developed_on(sources: NDArray[np.str_]) -> frozenset[str]:
+    """Name the half of the sources that the rules and the lexicon were written with."""
+    names = sorted(set(sources.tolist()))
+    random.Random(DEVELOPED_SEED).shuffle(names)
+    return frozenset(names[::2])
+
+
+def by_half(truth: Truth, results: list[Floats]) -> None:
+    """Print macro-F1 where the rules were written with the sources in sight, and where not."""
+    seen = np.isin(truth.sources, list(developed_on(truth.sources)))
+    with_sight, without = (_macro_f1_on(truth, results, rows) for rows in (seen, ~seen))
+    print(
+        f"sources the rules were written with: macro-F1 {with_sight:.3f} ({int(seen.sum())} lines);"
+        f" the others: {without:.3f} ({int((~seen).sum())} lines)"
+    )
 
 
 def _macro_f1_on(truth: Truth, results: list[Floats], rows: NDArray[np.bool_]) -> float:

@@ -23,6 +23,9 @@ from router.classify.vector import FIRST_RULE, NAMES
 Floats = NDArray[np.float32]
 
 FORMAT: Final = 1
+GRAIN: Final = 2.0**-10
+"""Weights of pieces are multiples of this, and at most `LARGEST`."""
+LARGEST: Final = 8.0
 
 
 def votes() -> Floats:
@@ -38,6 +41,12 @@ def layout() -> str:
     """Name the input's layout: weights of another one mean something else."""
     parts = "\n".join((str(FORMAT), *CLASSES, *NAMES, str(BITS), str(LONGEST)))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def grained(pieces: Floats) -> Floats:
+    """Round weights so that any sum of a few hundred of them is exact."""
+    rounded: Floats = np.clip(np.round(pieces / GRAIN) * GRAIN, -LARGEST, LARGEST)
+    return rounded.astype(np.float16).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,23 @@ class Model:
     pieces: Floats
     temperature: float
 
+    def measured(self, inputs: Floats) -> Floats:
+        """Return what the measurements add to the score of each class.
+
+        Row by row: a matrix product would add up in an order that depends on where in memory the
+        input happens to lie, and the same request must get the same answer.
+        """
+        added: Floats = np.add.reduce(self.dense * inputs[:, np.newaxis], axis=0)
+        added += self.bias
+        return added
+
     def wording(self, marks: Floats) -> Floats:
         """Return what the wording adds to the score of each class.
 
         Args:
             marks: What `grams.presence` found in the instruction.
         """
+        # Multiples of `GRAIN` small enough that sums are exact, in whatever order they are formed.
         added: Floats = self.pieces @ marks
         # As many as there are distinct pieces: long instructions weigh no more than short ones.
         added /= math.sqrt(float(marks @ marks))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONFIDENCE_FLOOR: Final = 0.25
 """Two and a half times as sure as a guess among ten."""
+SIDE_REMARK: Final = 0.25
+"""Share of the strongest rule's pull below which the wording is not worth naming."""
 _RULES: Final = slice(FIRST_RULE, FIRST_RULE + len(RULES))
 _NO_TEXT: Final = {**dict.fromkeys(CLASSES, 0.0), OTHER: 1.0}
 
@@ -51,8 +53,8 @@ class TrainedClassifier:
         measured = measure(view, self._lexicon)
         inputs = np.array(vector(view, measured.features), dtype=np.float32)
         wording = model.wording(presence(measured.instruction))
-        chances = model.probabilities(inputs @ model.dense + model.bias + wording)
-        best = max(range(len(CLASSES)), key=chances.__getitem__)
+        chances = model.probabilities(model.measured(inputs) + wording)
+        best = chances.index(max(chances))
         probabilities: dict[ClassId, float] = dict(zip(CLASSES, chances, strict=True))
         probabilities[OTHER] = 0.0
         if chances[best] < self._floor:
@@ -72,14 +74,16 @@ class TrainedClassifier:
         """Name the rule, and the wording, where they speak for a class."""
         shares = inputs[_RULES] * self._pull[:, best]
         strongest = int(shares.argmax())
-        spoken = float(wording[best] - wording.mean())
-        rule = RULES[strongest].reason if shares[strongest] > 0.0 else ""
-        if spoken <= 0.0 or (rule and spoken < 0.25 * float(shares[strongest])):
+        ruled = float(shares[strongest])
+        by_class = wording.tolist()
+        spoken = by_class[best] - sum(by_class) / len(by_class)
+        rule = RULES[strongest].reason if ruled > 0.0 else ""
+        if spoken <= 0.0 or (rule and spoken < SIDE_REMARK * ruled):
             return rule or "the likeliest by shape and size"
         worded = "wording common for this class"
         if not rule:
             return worded
-        pair = (rule, worded) if shares[strongest] >= spoken else (worded, rule)
+        pair = (rule, worded) if ruled >= spoken else (worded, rule)
         return "; ".join(pair)
 
 

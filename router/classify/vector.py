@@ -41,6 +41,6 @@ def vector(view: RequestView, features: Features) -> list[float]:
         *[strength(features) for strength in _strengths],
         math.log1p(view.turn.chars),
         math.log1p(view.system.chars),
-        float(view.message_count > 1),
+        float("assistant" in view.roles),
         *[float(view.script == script) for script in _SCRIPTS],
     ]

@@ -302,7 +302,8 @@ def _system(messages: list[object], aside: object) -> Excerpt:
         texts.extend(content[:PARTS_SEEN] if isinstance(content, list) else [content])
     if not texts:
         return Excerpt()
-    return _excerpt(texts[0] if len(texts) == 1 else texts, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS)
+    whole = texts[0] if len(texts) == 1 and isinstance(texts[0], str) else texts
+    return _excerpt(whole, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS)
 
 
 def _excerpt(content: object, head_chars: int, tail_chars: int) -> Excerpt:

@@ -14,6 +14,7 @@ from router.classify.view import (
     TURN_HEAD_CHARS,
     TURN_TAIL_CHARS,
     Excerpt,
+    Media,
     RequestView,
     view_request,
 )
@@ -201,3 +202,74 @@ def test_any_json_is_accepted(body: dict[str, Any]) -> None:
     seen = view(**body)
     assert len(seen.turn.head) <= TURN_HEAD_CHARS + TURN_TAIL_CHARS
     assert len(seen.roles) <= MESSAGES_SEEN
+
+
+def test_anthropic_shape() -> None:
+    """System field, blocks, tool results in the user's name and tools without a wrapper."""
+    seen = view(
+        system=[{"type": "text", "text": "Be brief."}],
+        tools=[{"name": "look_up", "input_schema": {}}],
+        tool_choice={"type": "any"},
+        max_tokens=300,
+        messages=[
+            said("user", [{"type": "text", "text": "find it"}, {"type": "image", "source": {}}]),
+            said("assistant", [{"type": "tool_use", "id": "1", "name": "look_up", "input": {}}]),
+            said("user", [{"type": "tool_result", "tool_use_id": "1", "content": "found"}]),
+        ],
+    )
+    assert (seen.dialect, seen.system.head, seen.turn.head) == ("messages", "Be brief.", "find it")
+    assert (seen.roles, seen.steps_after_turn) == (("user", "assistant", "tool"), 2)
+    assert (seen.tool_names, seen.tool_forced, seen.output_limit) == (("look_up",), True, 300)
+    assert seen.media == Media(images=1)
+
+
+def test_responses_shape() -> None:
+    """Instructions, items by type, flat tools and the form under `text`."""
+    seen = view(
+        instructions="Be brief.",
+        input=[
+            {"role": "user", "content": [{"type": "input_text", "text": "find it"}]},
+            {"type": "function_call", "name": "look_up", "arguments": "{}"},
+            {"type": "function_call_output", "output": "found"},
+        ],
+        tools=[{"type": "function", "name": "look_up"}],
+        text={"format": {"type": "json_schema"}},
+    )
+    assert (seen.dialect, seen.system.head, seen.turn.head) == ("responses", "Be brief.", "find it")
+    assert (seen.roles, seen.steps_after_turn) == (("user", "assistant", "tool"), 2)
+    assert (seen.tool_names, seen.constraint, seen.prefill) == (("look_up",), "json", Excerpt())
+
+
+def test_plain_input_of_responses_is_the_turn() -> None:
+    """A string stands for one user message."""
+    assert view(input="hello").turn.head == "hello"
+
+
+@pytest.mark.parametrize(
+    ("part", "media"),
+    [
+        ({"type": "image_url"}, Media(images=1)),
+        ({"type": "input_audio"}, Media(audio=1)),
+        ({"type": "file"}, Media(files=1)),
+        ({"type": "text", "text": "x"}, Media()),
+    ],
+)
+def test_parts_without_text_are_counted(part: dict[str, Any], media: Media) -> None:
+    """Images, sound and files are known by their type in any dialect."""
+    assert view(messages=[said("user", [part])]).media == media
+
+
+def test_documents_in_plain_text_are_read() -> None:
+    """A document handed over as text is text."""
+    part = {"type": "document", "source": {"type": "text", "data": "once upon a time"}}
+    assert view(messages=[said("user", [part])]).turn.head == "once upon a time"
+
+
+@pytest.mark.parametrize(
+    ("choice", "forced"),
+    [({"type": "auto"}, False), ({"type": "tool", "name": "a"}, True), ({"type": "any"}, True)],
+)
+def test_choices_in_the_form_of_objects(choice: dict[str, str], *, forced: bool) -> None:
+    """Only a choice that leaves no way around a call demands one."""
+    seen = view(messages=[said("user", "x")], tools=[{"name": "a"}], tool_choice=choice)
+    assert seen.tool_forced is forced

@@ -1,0 +1,132 @@
+"""Does the classifier's copy ratio tell where n-gram look-up is accepted?
+
+Each prompt goes to a real n-gram pool; the copy ratio that the classifier gave beforehand is set
+against the share of tokens that the pool got from accepted drafts (Spearman's rank correlation,
+bootstrap interval over prompts). Prompts: the demo's own, and with --data lines of labelled request
+bodies.
+
+    python -m bench.copy_ratio --data dev.jsonl --per-class 12
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from bench.demo_fleet import ask
+from policies.types import FloatArray
+from router.classify.load import default_classifier
+from router.demo.fleet import DEFAULT_POOLS, Fleet
+from router.demo.prompts import DemoPrompt, load_prompts
+from router.intake.parse import parse_request
+from router.types import Endpoint
+
+_TOKENS = 96
+_LONGEST_BODY = 4000
+"""Longer prompts do not fit the demo model's context together with an answer."""
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One prompt: what was expected of it and what came."""
+
+    label: str
+    expected: float
+    accepted: float
+
+
+def labelled(path: Path, per_class: int, seed: int = 0) -> Iterator[DemoPrompt]:
+    """A few bodies of each class from a file of labelled request bodies."""
+    by_class: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in path.read_text("utf-8").splitlines():
+        entry = json.loads(line)
+        plain = all(isinstance(m.get("content"), str) for m in entry["request"]["messages"])
+        if plain and len(line) <= _LONGEST_BODY and "tools" not in entry["request"]:
+            by_class[entry["label"]].append(entry)
+    rng = random.Random(seed)
+    for label, entries in sorted(by_class.items()):
+        for entry in rng.sample(entries, min(per_class, len(entries))):
+            body = {"messages": entry["request"]["messages"], "temperature": 0.0}
+            body["max_tokens"] = _TOKENS
+            yield DemoPrompt(entry["id"], label, entry["lang"], 0.0, _TOKENS, body)
+
+
+def ranks(values: FloatArray) -> FloatArray:
+    """Ranks with ties at their mean."""
+    order = np.argsort(values, kind="stable")
+    result = np.empty(len(values))
+    result[order] = np.arange(len(values), dtype=float)
+    for value in np.unique(values):
+        same = values == value
+        result[same] = result[same].mean()
+    return result
+
+
+def spearman(x: FloatArray, y: FloatArray) -> float:
+    """Rank correlation; NaN when one side is constant."""
+    return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
+
+
+def measure(prompts: list[DemoPrompt]) -> list[Point]:
+    """Sends every prompt to the n-gram pool."""
+    classifier = default_classifier()
+    points = []
+    pools = [spec for spec in DEFAULT_POOLS if spec.method == "ngram"]
+    with Fleet(pools=pools, progress=lambda text: print(text, file=sys.stderr)) as fleet:
+        for index, prompt in enumerate(prompts):
+            body = {**prompt.body, "model": "m", "temperature": 0.0}
+            request = parse_request(Endpoint.CHAT, orjson.dumps(body))
+            expected = classifier.classify(request).copy_ratio
+            sample = ask(fleet.pools[0], prompt, seed=index)
+            if sample is not None and expected is not None:
+                points.append(Point(prompt.label, expected, sample.accepted / sample.tokens))
+            print(f"{index + 1} of {len(prompts)}", file=sys.stderr)
+    return points
+
+
+def table(points: list[Point]) -> str:
+    """The correlation with its interval, and means by class."""
+    x = np.array([point.expected for point in points])
+    y = np.array([point.accepted for point in points])
+    rng = np.random.default_rng(0)
+    picks = [rng.integers(0, len(points), len(points)) for _ in range(_RESAMPLES)]
+    low, high = np.nanquantile([spearman(x[pick], y[pick]) for pick in picks], [0.025, 0.975])
+    rows = []
+    for label in sorted({point.label for point in points}):
+        own = [point for point in points if point.label == label]
+        rows.append(
+            f"| {label} | {len(own)} | {np.mean([p.expected for p in own]):.2f} | "
+            f"{np.mean([p.accepted for p in own]):.2f} |"
+        )
+    return (
+        f"Spearman {spearman(x, y):.2f} [{low:.2f}, {high:.2f}] over {len(points)} prompts.\n\n"
+        "| class | prompts | copy ratio, mean | tokens from accepted drafts |\n"
+        "|---|---:|---:|---:|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="labelled request bodies, JSON lines")
+    parser.add_argument("--per-class", type=int, default=10)
+    arguments = parser.parse_args()
+    prompts = list(load_prompts())
+    if arguments.data:
+        prompts += labelled(arguments.data, arguments.per_class)
+    print(table(measure(prompts)))
+
+
+if __name__ == "__main__":
+    main()
