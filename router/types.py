@@ -11,6 +11,12 @@ from policies.types import ArmId, ClassId, SpecUsage, Status
 
 ReplicaId = NewType("ReplicaId", str)
 
+SegmentId = NewType("SegmentId", str)
+"""Application that a request seems to come from: a short keyed hash, never text."""
+
+POOLED = SegmentId("")
+"""Segment of all requests whose application is unknown or too small to be told apart."""
+
 Headers = tuple[tuple[str, str], ...]
 """Header lines in their order, duplicates kept."""
 
@@ -66,6 +72,7 @@ class RequestContext:
     """Monotonic clock."""
     path_qs: str
     headers: Headers
+    segment: SegmentId = POOLED
 
 
 @dataclass(frozen=True, slots=True)
