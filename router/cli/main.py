@@ -12,6 +12,7 @@ from rich.console import Console
 
 from router import __version__
 from router.app import Application, serve
+from router.cli.classify import app as classify_app
 from router.cli.status import fetch_state, render_state, watch
 from router.config.load import load_config
 from router.config.models import Config
@@ -31,6 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(classify_app, name="classify")
+
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""
 
