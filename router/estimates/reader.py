@@ -2,7 +2,8 @@
 
 Each sealed slot is read once and folded into its block; the open ones are read every time. When
 the store is away the past stays as it was last seen, and this process's own unconfirmed sums
-still count, so learning goes on.
+still count, so learning goes on. Of segments only the largest of each block are kept, whatever the
+store holds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from router.estimates.layout import (
     SLOTS_PER_BLOCK,
     Cells,
     SlotClock,
+    keep_largest_parts,
     merge_cells,
     merge_fields,
     slot_key,
@@ -85,6 +87,7 @@ class Reader:
             self.unknown_fields += merge_fields(cells, fields) if sealed else 0
             if not sealed:
                 merge_fields(cells, fields)
+            keep_largest_parts(cells)
         self._next = max(first, current - OPEN_SLOTS + 1)
         self._forget(oldest)
         return self.past()
@@ -118,4 +121,5 @@ def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:
     """Adds cells to a block without touching the cells it shares with the sealed past."""
     merged: Cells = {key: dict(fields) for key, fields in blocks.get(block, {}).items()}
     merge_cells(merged, cells)
+    keep_largest_parts(merged)
     blocks[block] = merged

@@ -16,6 +16,7 @@ from router.estimates.reader import Past
 from router.estimates.snapshot import SnapshotBuilder
 from router.fleet.state import FleetState
 from router.selection.plans import make_plan
+from router.types import POOLED
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN, pool, route_facts
 
 FACTS = route_facts(
@@ -40,7 +41,7 @@ def state(*trials: Trial) -> RouteState:
     """A route after these requests."""
     cells: Cells = {}
     for item in trials:
-        merge_cells(cells, {(item.arm_id, item.class_id): increments(item, 100)})
+        merge_cells(cells, {(item.arm_id, item.class_id, POOLED): increments(item, 100)})
     built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(
         Past({5: cells}, 5, frozenset()), 6.0 * BLOCK_S
     )

@@ -18,6 +18,7 @@ from router.estimates.reader import Past, Reader
 from router.estimates.writer import Writer
 from router.stores.base import Batch
 from router.stores.memory import MemoryStore
+from router.types import POOLED
 from tests.support.builders import CHAT, FAST, PLAIN
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import Fault, FaultyStore
@@ -73,7 +74,7 @@ def sums(past: Past) -> dict[ArmId, int]:
     """Requests by arm over all blocks."""
     total: Counter[ArmId] = Counter()
     for cells in past.blocks.values():
-        for (arm, _), fields in cells.items():
+        for (arm, _, _), fields in cells.items():
             total[arm] += fields["n"]
     return dict(total)
 
@@ -150,7 +151,7 @@ async def test_while_the_store_is_away_the_past_and_own_sums_still_count(
     proxy.add(4)
     past = proxy.reader.past()
     assert sums(past) == {FAST: 7}
-    assert past.blocks[past.newest_block] == {(FAST, CHAT): {"n": 6}}
+    assert past.blocks[past.newest_block] == {(FAST, CHAT, POOLED): {"n": 6}}
 
 
 async def test_blocks_are_two_minutes_and_complete_when_all_their_slots_are_sealed(
@@ -162,7 +163,7 @@ async def test_blocks_are_two_minutes_and_complete_when_all_their_slots_are_seal
     past = await proxy.settle()
     assert past.newest_block == block
     assert {at: cells for at, cells in past.blocks.items() if cells} == {
-        block: {(FAST, CHAT): {"n": 1}}
+        block: {(FAST, CHAT, POOLED): {"n": 1}}
     }
     assert block not in past.complete
     clock.advance(BLOCK_S + (OPEN_SLOTS - 1) * SLOT_S - 1)

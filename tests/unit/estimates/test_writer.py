@@ -13,6 +13,7 @@ from router.estimates.layout import slot_at, slot_key
 from router.estimates.writer import Writer
 from router.stores.base import Batch, Deltas
 from router.stores.memory import MemoryStore
+from router.types import POOLED
 from tests.support.builders import CHAT, FAST, PLAIN
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import Fault, FaultyStore
@@ -148,7 +149,7 @@ async def test_what_is_not_confirmed_is_still_known(world: World) -> None:
     world.add(2)
     world.clock.advance(500)
     world.add(4)
-    assert world.writer.unconfirmed("m") == {(FAST, CHAT): {"n": 7}}
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 7}}
     assert world.writer.unconfirmed("other") == {}
     await world.writer.flush()
     assert world.writer.unconfirmed("m") == {}
@@ -172,7 +173,7 @@ async def test_a_request_without_room_is_dropped_whole_and_counted() -> None:
     world.writer.add("m", PLAIN, CHAT, {"n": 1, "tokens": 10})
     world.writer.add("m", FAST, CHAT, {"n": 1, "tokens": 20})
     assert world.writer.dropped == 2
-    assert world.writer.unconfirmed("m") == {(FAST, CHAT): {"n": 2, "tokens": 30}}
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 2, "tokens": 30}}
 
 
 async def test_room_comes_back_when_the_store_confirms() -> None:

@@ -15,7 +15,7 @@ from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.stores.memory import MemoryStore
-from router.types import Outcome
+from router.types import POOLED, Outcome
 from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
 from tests.support.clock import ManualClock
 
@@ -67,7 +67,7 @@ async def test_an_outcome_reaches_sums_metrics_and_log(tmp_path: Path) -> None:
     Recorder(writer, metrics, log, clock).record(ctx, made, result)
     await log.flush()
     assert writer.unconfirmed("m") == {
-        (FAST, CHAT): increments(trial_of(ctx, made, result), typical_tokens(CHAT))
+        (FAST, CHAT, POOLED): increments(trial_of(ctx, made, result), typical_tokens(CHAT))
     }
     assert b'specroute_requests_total{class="chat",model="m",pool="fast",status="ok"} 1.0' in (
         metrics.exposition()
