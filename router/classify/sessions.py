@@ -190,12 +190,13 @@ def _is_result(message: Mapping[str, object], content: object) -> bool:
 
 
 def _blend(own: Classification, memory: _Memory, weight: float) -> Classification:
-    total = sum(memory.chances.values())
-    if weight <= 0.0 or total <= 0.0:
+    if weight <= 0.0:
         return own
-    chances = {name: (1.0 - weight) * p for name, p in own.probabilities.items()}
+    # What is not remembered of the session, the turn itself decides.
+    left = 1.0 - weight * sum(memory.chances.values())
+    chances = {name: left * p for name, p in own.probabilities.items()}
     for name, p in memory.chances.items():
-        chances[name] = chances.get(name, 0.0) + weight * p / total
+        chances[name] = chances.get(name, 0.0) + weight * p
     best = max(chances, key=chances.__getitem__)
     if chances[best] < CONFIDENCE_FLOOR:
         best = OTHER

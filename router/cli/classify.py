@@ -114,7 +114,8 @@ def evaluate(
         raise ConfigError(f"{file}: holds no lines")
     out = _console()
     out.print(
-        f"{len(given)} requests   accuracy {accuracy(given):.3f}   macro-F1 {macro_f1(given):.3f}   "
+        f"{len(given)} requests   accuracy {accuracy(given):.3f}   "
+        f"macro-F1 {macro_f1(given):.3f}   "
         f"expected calibration error {calibration_error(given):.3f}"
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -147,9 +148,7 @@ def train(
     file: Annotated[
         Path,
         typer.Argument(
-            help=(
-                'JSON lines: {"label": …, "request": {…}}, with "source" where lines belong together.'
-            )
+            help='JSON lines: {"label": …, "request": {…}}, "source" where lines belong together.'
         ),
     ],
     output: Annotated[
