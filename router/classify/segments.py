@@ -212,3 +212,7 @@ class Segments:
     def segment(self, request: ParsedRequest) -> SegmentId:
         """Return the application that a request comes from, if it is told apart."""
         return self._table.seen(self._fingerprints.of(request))
+
+    def recent(self) -> dict[SegmentId, float]:
+        """Return the decayed number of requests of each application told apart."""
+        return self._table.recent()

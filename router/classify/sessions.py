@@ -25,7 +25,7 @@ FORGET_S: Final = 3600.0
 """A session that was silent for this long begins anew."""
 CONFIDENCE_FLOOR: Final = 0.25
 """Least probability at which a class is named, as in the classifiers themselves."""
-PREFIX_CHARS: Final = 1024
+PREFIX_CHARS: Final = 512
 KEY_CHARS: Final = 512
 MESSAGES_SEEN: Final = 8
 SMALLEST: Final = 0.05
@@ -34,7 +34,7 @@ SMALLEST: Final = 0.05
 BARE: Final = 0.85
 """What a turn that only says to go on takes over."""
 RESULT: Final = 0.5
-"""What the result of a tool takes over: the task is still in the request."""
+"""What the result of a tool takes over at most: the task is still in the request."""
 SHORT: Final = 0.5
 SHORT_CHARS: Final = 48
 DENSE: Final = 2.5
@@ -151,7 +151,7 @@ def inherited(request: ParsedRequest, own: Classification) -> float:
     last = _last(request)
     content = last.get("content")
     if _is_result(last, content):
-        return RESULT
+        return RESULT * _unsure(own)
     return _left_unsaid(content, own) if last.get("role") == "user" else 0.0
 
 
@@ -177,8 +177,11 @@ def _left_unsaid(content: object, own: Classification) -> float:
     if size <= LONGEST_BARE and normalise(said.strip(_POINTS)) in _GO_ON:
         return BARE
     letters = size * (DENSE if said and max(said) >= _FIRST_DENSE else 1.0)
-    unsure = 1.0 - own.confidence if own.class_id != OTHER else 1.0
-    return SHORT * max(0.0, 1.0 - letters / SHORT_CHARS) * unsure
+    return SHORT * max(0.0, 1.0 - letters / SHORT_CHARS) * _unsure(own)
+
+
+def _unsure(own: Classification) -> float:
+    return 1.0 - own.confidence if own.class_id != OTHER else 1.0
 
 
 def _is_result(message: Mapping[str, object], content: object) -> bool:
@@ -201,7 +204,7 @@ def _blend(own: Classification, memory: _Memory, weight: float) -> Classificatio
     if chances[best] < CONFIDENCE_FLOOR:
         best = OTHER
     band = own.length_band
-    if weight >= RESULT and memory.tokens is not None:
+    if weight >= BARE and memory.tokens is not None:
         band = _band(memory.tokens)
     return replace(
         own,

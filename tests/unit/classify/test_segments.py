@@ -241,3 +241,4 @@ def test_the_segment_of_a_request() -> None:
     answers = [first.segment(asked()) for _ in range(20)]
     assert answers == [POOLED] * 19 + [prints.of(asked())]
     assert second.segment(asked()) == POOLED
+    assert (first.recent(), second.recent()) == ({answers[-1]: 20.0}, {})

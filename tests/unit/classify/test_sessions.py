@@ -102,11 +102,12 @@ def test_the_shorter_and_the_less_clear_a_turn_the_more_it_inherits() -> None:
         {"type": "function_call_output", "output": "x"},
     ],
 )
-def test_results_of_tools_inherit_by_half(last: dict[str, Any]) -> None:
-    """In every dialect: the task itself is further up in the request."""
-    assert inherited(request(messages=[last]), UNSURE) == RESULT
+def test_results_of_tools_inherit_where_the_task_is_unclear(last: dict[str, Any]) -> None:
+    """In every dialect, by half at most: the task itself is further up in the request."""
+    assert inherited(request(messages=[last]), judged(OTHER, 1.0)) == RESULT
+    assert inherited(request(messages=[last]), UNSURE) == pytest.approx(RESULT * 0.6)
     assert inherited(request(messages=[], input=[last]), UNSURE) == 0.0
-    assert inherited(replace(request(), fields={"input": [last]}), UNSURE) == RESULT
+    assert inherited(replace(request(), fields={"input": [last]}), UNSURE) > 0.0
 
 
 def test_a_turn_without_text_inherits_where_nothing_else_is_known() -> None:
