@@ -143,7 +143,7 @@ class Event:
         wall: When it was found (again, after a restart).
         kind: `segment_differs` or `class_splits`.
         class_id: Where.
-        segment: The segment; `POOLED` when it is about the class.
+        part: The segment, perhaps with its band; `POOLED` when it is about the class.
         arm_id: The arm by which it shows.
         difference: Of the arm's effect on log cost: the segment less the rest of the class, or
             answers that copy less those that do not.
@@ -153,7 +153,7 @@ class Event:
     wall: float
     kind: str
     class_id: ClassId
-    segment: SegmentId
+    part: SegmentId
     arm_id: ArmId
     difference: Difference
     level: float
