@@ -8,8 +8,10 @@ store holds.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from router.clock import Clock
 from router.errors import StoreError
@@ -26,6 +28,8 @@ from router.estimates.layout import (
 )
 from router.estimates.writer import Writer
 from router.stores.base import CounterStore
+
+_FIELDS_PER_STEP = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +83,18 @@ class Reader:
         )
         if len(replies) != len(slots):
             raise StoreError("the store answered for another number of slots than asked")
-        self._open = {}
+        still_open: dict[int, Cells] = {}
         for slot, fields in zip(slots, replies, strict=True):
+            slot_cells, unknown = await _read(fields)
             sealed = slot <= current - OPEN_SLOTS
-            blocks = self._sealed if sealed else self._open
+            blocks = self._sealed if sealed else still_open
             cells = blocks.setdefault(slot // SLOTS_PER_BLOCK, {})
-            self.unknown_fields += merge_fields(cells, fields) if sealed else 0
-            if not sealed:
-                merge_fields(cells, fields)
+            merge_cells(cells, slot_cells)
             keep_largest_parts(cells)
+            if sealed:
+                self.unknown_fields += unknown
+                self._next = slot + 1
+        self._open = still_open
         self._next = max(first, current - OPEN_SLOTS + 1)
         self._forget(oldest)
         return self.past()
@@ -115,6 +122,18 @@ class Reader:
     def _forget(self, oldest_slot: int) -> None:
         for block in [b for b in self._sealed if b < oldest_slot // SLOTS_PER_BLOCK]:
             del self._sealed[block]
+
+
+async def _read(fields: Mapping[str, int]) -> tuple[Cells, int]:
+    """Cells of a slot, and how many fields nobody understands; requests get their turn."""
+    cells: Cells = {}
+    unknown = 0
+    rest = iter(fields.items())
+    while piece := dict(islice(rest, _FIELDS_PER_STEP)):
+        unknown += merge_fields(cells, piece)
+        if len(piece) == _FIELDS_PER_STEP:
+            await asyncio.sleep(0)
+    return cells, unknown
 
 
 def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:
