@@ -12,7 +12,7 @@ from policies.types import Arm, ArmView, ClassId, Proposal
 from router.estimates.layout import COPYING, segment_of
 from router.types import POOLED, SegmentId
 
-VIEWS_PER_STEP = 8
+VIEWS_PER_STEP = 4
 
 
 @dataclass(frozen=True, slots=True)
