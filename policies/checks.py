@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.types import Arm, ArmId, ArmView, ClassId
+from policies.types import Arm, ArmId, ArmView, ClassId, Prior
 
 if TYPE_CHECKING:
     from policies.base import Policy
@@ -85,7 +85,7 @@ def sound_views(arms: tuple[Arm, ...]) -> Iterator[ArmView]:
 
     Example:
         >>> len(list(sound_views(example_arms(2))))
-        10
+        12
     """
     effects = np.linspace(0.0, -0.7, len(arms))
     for class_id in _CLASSES:
@@ -98,6 +98,22 @@ def sound_views(arms: tuple[Arm, ...]) -> Iterator[ArmView]:
     blind = np.ones(len(arms))
     blind[seen.baseline_index] = 0.0
     yield replace(seen, n=seen.n * blind, total=seen.total * blind, total_sq=seen.total_sq * blind)
+    prior = example_prior(arms, (-effects).tolist())
+    yield replace(ArmView.empty(_CLASSES[0], arms), prior=prior)
+    yield replace(seen, prior=prior)
+
+
+def example_prior(arms: tuple[Arm, ...], mean: Sequence[float]) -> Prior:
+    """Build a prior with this mean and sd 0.2, correlated as arms with one baseline are.
+
+    Example:
+        >>> example_prior(example_arms(2), [0.0, -0.5]).covariance
+        array([[0.  , 0.  ],
+               [0.  , 0.04]])
+    """
+    covariance = 0.02 * (np.eye(len(arms)) + 1.0)
+    covariance[0] = covariance[:, 0] = 0.0
+    return Prior(np.array(mean), covariance)
 
 
 def degenerate_views(arms: tuple[Arm, ...]) -> Iterator[ArmView]:
@@ -105,7 +121,7 @@ def degenerate_views(arms: tuple[Arm, ...]) -> Iterator[ArmView]:
 
     Example:
         >>> len(list(degenerate_views(example_arms(2))))
-        70
+        98
     """
     sound = example_view(arms, [0.0] * len(arms))
     for name in _FIELDS:
@@ -114,6 +130,13 @@ def degenerate_views(arms: tuple[Arm, ...]) -> Iterator[ArmView]:
                 values: FloatArray = getattr(sound, name).copy()
                 values[..., column] = absurd
                 yield _replaced(sound, name, values)
+    good = example_prior(arms, [0.0] * len(arms))
+    for column in (0, -1):
+        for absurd in _ABSURD:
+            mean, covariance = good.mean.copy(), good.covariance.copy()
+            mean[column], covariance[column, column] = absurd, absurd
+            yield replace(sound, prior=replace(good, mean=mean))
+            yield replace(sound, prior=replace(good, covariance=covariance))
 
 
 def check_answers_a_pmf(make: PolicyFor) -> None:
@@ -152,6 +175,8 @@ def check_leaves_the_view_alone(make: PolicyFor) -> None:
     for view in sound_views(arms):
         for name in _FIELDS:
             getattr(view, name).flags.writeable = False
+        if view.prior is not None:
+            view.prior.mean.flags.writeable = view.prior.covariance.flags.writeable = False
         _propose(policy, view)
 
 
@@ -161,7 +186,10 @@ def check_order_of_arms_is_irrelevant(make: PolicyFor) -> None:
     order = np.array([2, 0, 3, 1])
     for view in sound_views(arms):
         columns = {name: getattr(view, name)[..., order] for name in _FIELDS}
-        moved = replace(view, arms=tuple(arms[index] for index in order), **columns)
+        prior = view.prior
+        if prior is not None:
+            prior = Prior(prior.mean[order], prior.covariance[np.ix_(order, order)])
+        moved = replace(view, arms=tuple(arms[i] for i in order), prior=prior, **columns)
         policy = make(arms)
         expected = _average(policy, view)[order]
         gap = float(np.abs(_average(make(moved.arms), moved) - expected).max())

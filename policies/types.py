@@ -83,8 +83,23 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
+class Prior:
+    """What is expected of the arms' effects on log cost before a view's own data: normal.
+
+    Attributes:
+        mean: Shape (arms,), 0 for the baseline.
+        covariance: Shape (arms, arms), 0 in the baseline's row and column.
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class ArmView:
-    """All that is known of one class: sums by stratum and arm. Columns follow `arms`.
+    """All that is known of one class, or of a part of it: sums by stratum and arm.
+
+    Columns follow `arms`.
 
     A stratum is a set of requests that can fairly be compared with each other: the same stretch
     of time and the same way of being measured. Only differences inside a stratum say anything
@@ -98,6 +113,8 @@ class ArmView:
         total_sq: Sum of y squared, shape (strata, arms).
         served: Finished requests, shape (arms,).
         failed: Failed requests, shape (arms,).
+        prior: What requests outside the view say about it (a segment's class, say); None is
+            nothing, and a policy has its own prior then. A policy may ignore it.
     """
 
     class_id: ClassId
@@ -107,6 +124,7 @@ class ArmView:
     total_sq: FloatArray
     served: FloatArray
     failed: FloatArray
+    prior: Prior | None = None
 
     @property
     def baseline_index(self) -> int:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from aiohttp import web
 
 from policies.base import Policy
 from policies.registry import build_policy
-from policies.types import ArmView
+from policies.types import ArmView, ClassId
 from router import __version__
 from router.admin.routes import admin_app
 from router.admin.state import RouteState, StoreState, route_json, store_json
-from router.classify.base import CLASSES, OTHER
-from router.classify.rules import RuleClassifier
+from router.classify.configured import class_ids, configured_classifier
+from router.classify.segments import KEY_BYTES, Fingerprints, Segments, SegmentTable
+from router.classify.sessions import SessionClassifier
 from router.clock import Clock, SystemClock
 from router.config.models import Config, Route
 from router.errors import ConfigError, StoreError
@@ -42,12 +44,12 @@ from router.pipeline import Pipeline, RouteParts
 from router.relay.relay import Relay
 from router.relay.upstream import AiohttpUpstream
 from router.selection.chooser import Chooser
-from router.selection.plans import Plan, make_plan
-from router.stores.base import CounterStore
+from router.selection.plans import Plan, plan_steps
+from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.open import open_store
+from router.types import POOLED
 
-_CLASS_IDS = (*CLASSES, OTHER)
 _TTL_SLACK_S = 10 * SLOT_S
 _STOP_FLUSH_S = 5.0
 _ENDING_S = 2.0
@@ -103,7 +105,7 @@ class Application:
         self._clock = clock or SystemClock()
         self._rng = np.random.default_rng(seed if seed is not None else secrets.randbits(128))
         self._metrics = Metrics()
-        self._store: CounterStore = open_store(config.store, self._clock)
+        self._store: SharedStore = open_store(config.store, self._clock)
         self._writer = Writer(
             self._store,
             self._clock,
@@ -113,6 +115,14 @@ class Application:
         log_path = config.decision_log.path
         self._decision_log = DecisionLog(Path(log_path) if log_path else None)
         self._upstream = AiohttpUpstream()
+        self._classifier = SessionClassifier(
+            configured_classifier(config.classify), self._clock, config.classify.sessions
+        )
+        self._class_ids = class_ids(config.classify)
+        segment_key = config.classify.segment_key
+        self._fingerprints = Fingerprints(
+            segment_key.get_secret_value().encode("utf-8", "surrogatepass") if segment_key else None
+        )
         facts = build_routes(config)
         self._routes = {
             route.model: self._route(route, facts[route.model], index)
@@ -129,7 +139,7 @@ class Application:
         self._metrics.add_gauges(self._gauges)
 
     def _route(self, route: Route, facts: RouteFacts, index: int) -> _RouteRuntime:
-        policy = _policy(route, facts, index)
+        policy = _policy(route, facts, index, self._class_ids)
         fleet = FleetState(facts)
         estimates = self.config.estimates
         builder = SnapshotBuilder(
@@ -144,9 +154,14 @@ class Application:
             window_s=estimates.window_s,
         )
         snapshot = builder.build(reader.past(), self._clock.wall())
-        plan = self._plan(policy, facts, snapshot)
+        *_, plan = self._plan_steps(policy, facts, snapshot)
+        if plan is None:
+            raise AssertionError("the last step is the plan")
         parts = RouteParts(
             facts=facts,
+            segments=Segments(
+                self._fingerprints, SegmentTable(self._clock, self.config.classify.segments)
+            ),
             chooser=Chooser(facts, fleet, plan, uniform=self._rng.random),
             relay=Relay(facts, fleet, self._upstream, self._clock),
             recorder=Recorder(self._writer, self._metrics, self._decision_log, self._clock),
@@ -154,14 +169,16 @@ class Application:
         prober = Prober(facts, fleet, self._clock)
         return _RouteRuntime(facts, fleet, policy, reader, builder, prober, parts, snapshot)
 
-    def _plan(self, policy: Policy, facts: RouteFacts, snapshot: Snapshot) -> Plan:
-        views = {
-            class_id: snapshot.classes[class_id].view
-            if class_id in snapshot.classes
-            else ArmView.empty(class_id, facts.arms)
-            for class_id in dict.fromkeys((*_CLASS_IDS, *snapshot.classes))
-        }
-        return make_plan(policy, views, facts.arms, version=snapshot.version, rng=self._rng)
+    def _plan_steps(
+        self, policy: Policy, facts: RouteFacts, snapshot: Snapshot
+    ) -> Iterator[Plan | None]:
+        unseen = (
+            (class_id, POOLED, ArmView.empty(class_id, facts.arms))
+            for class_id in self._class_ids
+            if class_id not in snapshot.classes
+        )
+        views = chain(unseen, snapshot.views())
+        return plan_steps(policy, views, facts.arms, version=snapshot.version, rng=self._rng)
 
     # --- Background work ----------------------------------------------------------------------
 
@@ -181,6 +198,7 @@ class Application:
         async with self._refreshing:
             for route in self._routes.values():
                 await self._refresh(route)
+            await self._learn_segment_key()
 
     async def _refresh(self, route: _RouteRuntime) -> None:
         try:
@@ -195,7 +213,23 @@ class Application:
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)
-        route.parts.chooser.plan = self._plan(route.policy, route.facts, route.snapshot)
+        for plan in self._plan_steps(route.policy, route.facts, route.snapshot):
+            if plan is not None:
+                route.parts.chooser.plan = plan
+            await asyncio.sleep(0)
+
+    async def _learn_segment_key(self) -> None:
+        """Reads the key that all processes hash applications with; makes it if it is missing."""
+        if self._fingerprints.ready or "read" in self._watch.errors:
+            return
+        key = f"{self.config.store.prefix}:v1:segment-key"
+        try:
+            kept = await self._store.get_or_create(key, secrets.token_bytes(KEY_BYTES))
+        except StoreError as error:
+            self._store_failed("keep the key of segments", error)
+        else:
+            self._fingerprints.use(kept)
+            self._store_answered("keep the key of segments")
 
     async def probe(self) -> None:
         """Asks every server for its health."""
@@ -298,7 +332,7 @@ class Application:
     def _pipeline(self) -> Pipeline:
         return Pipeline(
             {model: route.parts for model, route in self._routes.items()},
-            RuleClassifier(),
+            self._classifier,
             self._clock,
             response_headers=self.config.listen.response_headers,
         )
@@ -383,9 +417,9 @@ def _route_gauges(model: str, route: _RouteRuntime) -> Iterator[tuple[str, dict[
                 yield "specroute_gain_ratio", labels, cell.gain.value
 
 
-def _policy(route: Route, facts: RouteFacts, index: int) -> Policy:
+def _policy(route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]) -> Policy:
     try:
-        return build_policy(route.policy.name, route.policy.parameters, facts.arms, _CLASS_IDS)
+        return build_policy(route.policy.name, route.policy.parameters, facts.arms, classes)
     except ValueError as error:
         raise ConfigError(f"routes[{index}].policy: {error}") from error
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from router.classify.base import Classifier
+from router.classify.segments import Segments
+from router.classify.sessions import SessionClassifier
 from router.clock import Clock
 from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts, RouteFacts
@@ -16,7 +17,7 @@ from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
-from router.types import Endpoint, Headers, RequestContext
+from router.types import Decision, Endpoint, Headers, Outcome, RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class RouteParts:
     """The objects that serve one route."""
 
     facts: RouteFacts
+    segments: Segments
     chooser: Chooser
     relay: Relay
     recorder: Recorder
@@ -46,7 +48,7 @@ class Pipeline:
     def __init__(
         self,
         routes: Mapping[str, RouteParts],
-        classifier: Classifier,
+        classifier: SessionClassifier,
         clock: Clock,
         *,
         response_headers: bool,
@@ -62,24 +64,33 @@ class Pipeline:
         Raises:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
-        request = parse_request(raw.endpoint, raw.body)
+        request = parse_request(raw.endpoint, raw.body, raw.headers)
         route = self._route(request.model)
+        session = self._classifier.session(request)
         ctx = RequestContext(
             request_id=secrets.token_hex(8),
             request=request,
-            classification=self._classifier.classify(request),
+            classification=self._classifier.classify(request, session),
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
             headers=raw.headers,
+            segment=route.segments.segment(request),
+            session=session,
         )
-        decision = route.chooser.choose(request, ctx.classification)
+        decision = route.chooser.choose(request, ctx.classification, ctx.segment)
         await route.relay.run(
             ctx,
             decision,
             sink,
             extra=partial(self._own_headers, ctx),
-            finish=partial(route.recorder.record, ctx, decision),
+            finish=partial(self._finish, route, ctx, decision),
         )
+
+    def _finish(
+        self, route: RouteParts, ctx: RequestContext, decision: Decision, outcome: Outcome
+    ) -> None:
+        self._classifier.learn(ctx.session, outcome)
+        route.recorder.record(ctx, decision, outcome)
 
     def _route(self, model: str) -> RouteParts:
         route = self._routes.get(model)

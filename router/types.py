@@ -11,6 +11,18 @@ from policies.types import ArmId, ClassId, SpecUsage, Status
 
 ReplicaId = NewType("ReplicaId", str)
 
+SegmentId = NewType("SegmentId", str)
+"""Application that a request seems to come from: a short keyed hash, never text."""
+
+POOLED = SegmentId("")
+"""Segment of all requests whose application is unknown or too small to be told apart."""
+
+SessionId = NewType("SessionId", str)
+"""Conversation that a request seems to belong to: a hash of this process, never text."""
+
+NO_SESSION = SessionId("")
+"""Nothing ties the request to others."""
+
 Headers = tuple[tuple[str, str], ...]
 """Header lines in their order, duplicates kept."""
 
@@ -32,6 +44,8 @@ class ParsedRequest:
     """The body's top-level object as JSON values; read only, never re-serialised."""
     model: str
     stream: bool
+    headers: Headers = ()
+    """As the client sent them."""
 
 
 LengthBand = Literal["brief", "short", "medium", "long"]
@@ -53,6 +67,8 @@ class Classification:
     """Expected share of the answer that repeats the request, in [0, 1]."""
     length_band: LengthBand = "medium"
     """Expected length of the answer."""
+    rule: int | None = None
+    """Number, from 1, of the operator's rule that settled the class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +82,8 @@ class RequestContext:
     """Monotonic clock."""
     path_qs: str
     headers: Headers
+    segment: SegmentId = POOLED
+    session: SessionId = NO_SESSION
 
 
 @dataclass(frozen=True, slots=True)

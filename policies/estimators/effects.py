@@ -8,14 +8,14 @@ day, load, length of answers) says nothing about arms.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from policies.types import ArmView, FloatArray
+    from policies.types import ArmView, FloatArray, Prior
 
 NU0 = 4.0
 """Observations the prior of the noise is worth. Judgement: gone after a few dozen requests."""
@@ -71,7 +71,8 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
     Args:
         view: Sums of one class. Discounted sums are taken as so many observations; the interval is
             then wider than it need be.
-        prior_sd: Sd of the prior N(0, prior_sd^2) of each effect; None is flat.
+        prior_sd: Sd of the prior N(0, prior_sd^2) of each effect; None is flat. Where the view
+            brings a prior of its own that can be true, that one is used instead.
 
     Example:
         >>> from policies.types import Arm, ArmId, ArmView, ClassId
@@ -85,7 +86,7 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
         (array([ 0. , -0.5]), array([ True,  True]))
     """
     base, arms = view.baseline_index, len(view.arms)
-    n, ybar, residual = _sound_cells(view)
+    n, ybar, residual = sound_cells(view.n, view.total, view.total_sq)
     sigma_sq, nu = noise_variance(n, residual)
     w = np.minimum(n / sigma_sq, _MOST_WEIGHT)
     level = w.sum(axis=1, keepdims=True)
@@ -96,10 +97,14 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
     identified = _connected(n, base)
     keep = np.ones(arms, dtype=np.bool_) if prior_sd is not None else identified.copy()
     keep[base] = False
-    d0 = 0.0 if prior_sd is None else prior_sd**-2.0
-    inverse = _inverse(lam[np.ix_(keep, keep)] + d0 * np.eye(int(keep.sum())))
+    d0 = np.eye(int(keep.sum())) * (0.0 if prior_sd is None else prior_sd**-2.0)
+    b = b[keep]
+    if prior_sd is not None and _sound_prior(view.prior, keep):
+        d0 = _inverse(view.prior.covariance[np.ix_(keep, keep)])
+        b = b + d0 @ view.prior.mean[keep]
+    inverse = _inverse(lam[np.ix_(keep, keep)] + d0)
     mean, covariance = np.zeros(arms), np.zeros((arms, arms))
-    mean[keep] = inverse @ b[keep]
+    mean[keep] = inverse @ b
     covariance[np.ix_(keep, keep)] = inverse
     lost = ~keep
     lost[base] = False
@@ -161,9 +166,21 @@ def draw_effects(effects: ArmEffects, rng: np.random.Generator, draws: int) -> F
     return drawn
 
 
-def _sound_cells(view: ArmView) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Counts, means and residual sums of squares; an arm with an impossible number is emptied."""
-    n, total, total_sq = view.n, view.total, view.total_sq
+def sound_cells(
+    n: FloatArray, total: FloatArray, total_sq: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Counts, means and residual sums of squares; an arm with an impossible number is emptied.
+
+    Args:
+        n: Observations, shape (strata, arms), as the others.
+        total: Sum of y.
+        total_sq: Sum of y squared.
+
+    Example:
+        >>> n, ybar, residual = sound_cells(*np.array([[[2.0, -1.0]], [[4.0, 0.0]], [[9.0, 0.0]]]))
+        >>> n, ybar, residual
+        (array([[2., 0.]]), array([[2., 0.]]), array([[1., 0.]]))
+    """
     with np.errstate(all="ignore"):
         seen = n >= _LEAST_N
         divisor = np.where(seen, n, 1.0)
@@ -182,6 +199,21 @@ def _sound_cells(view: ArmView) -> tuple[FloatArray, FloatArray, FloatArray]:
         np.where(sound, ybar, 0.0),
         np.where(sound, np.maximum(residual, 0.0), 0.0),
     )
+
+
+def _sound_prior(prior: Prior | None, keep: NDArray[np.bool_]) -> TypeGuard[Prior]:
+    """Whether a prior is there and can be true for the arms to keep."""
+    if prior is None or prior.mean.shape != keep.shape or prior.covariance.shape != 2 * keep.shape:
+        return False
+    mean, covariance = prior.mean[keep], prior.covariance[np.ix_(keep, keep)]
+    variance = np.diag(covariance)
+    with np.errstate(all="ignore"):
+        return bool(
+            (np.abs(mean) <= _MOST_Y).all()
+            and (np.abs(covariance) <= _MOST_Y**2).all()
+            and (variance >= _LEAST_VARIANCE**2).all()
+            and (covariance**2 <= np.outer(variance, variance) * (1.0 + 1e-6)).all()
+        )
 
 
 def _connected(n: FloatArray, base: int) -> NDArray[np.bool_]:

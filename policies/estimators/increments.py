@@ -39,7 +39,7 @@ from policies.estimators import acceptance, histogram
 from policies.types import Status
 
 if TYPE_CHECKING:
-    from policies.types import SpecUsage, Trial
+    from policies.types import Counts, SpecUsage, Trial
 
 FIXED_POINT = 1_000_000
 """Log costs are stored in millionths; the rounding is far below their noise."""
@@ -85,6 +85,20 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
         sums[f"y.{kind}.s"] = round(y * FIXED_POINT)
         sums[f"y.{kind}.q"] = round(y * y * FIXED_POINT)
     return sums
+
+
+def effect_fields(sums: Counts) -> dict[str, int]:
+    """The part of a request's increments that bears on the effects of arms.
+
+    Example:
+        >>> effect_fields({"n": 1, "status.ok": 1, "tokens": 9, "y.s.n": 1, "ttft.7": 1})
+        {'n': 1, 'status.ok': 1, 'y.s.n': 1}
+    """
+    return {
+        name: value
+        for name, value in sums.items()
+        if name == "n" or name.startswith(("y.", "status."))
+    }
 
 
 def _latencies(trial: Trial, tokens: int | None) -> dict[str, int]:

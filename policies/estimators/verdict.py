@@ -125,6 +125,26 @@ def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
         return None
     variance, df = float(effects.covariance[arm, arm]), float(effects.df[arm])
     unit = float(effects.noise[arm] + effects.noise[effects.baseline])
+    reach = anytime_reach(variance, df, unit, level)
+    return None if reach is None else _gain(float(effects.mean[arm]), reach)
+
+
+def anytime_reach(variance: float, df: float, unit: float, level: float = 0.95) -> float | None:
+    """Half width of the confidence sequence of `gain_of` for any estimate that is a contrast.
+
+    Args:
+        variance: Of the estimate.
+        df: Degrees of freedom of the noise behind it.
+        unit: Variance of the contrast if each of its sides had one observation.
+        level: Confidence in (0, 1) that all looks together keep.
+
+    Returns:
+        The half width, or None where it would be above 5 (a factor of 150).
+
+    Example:
+        >>> round(anytime_reach(0.006, 58.0, 0.18), 3)
+        0.249
+    """
     wanted = -2.0 * math.log(1.0 - level)
     tau_sq = unit * (wanted + math.log1p(wanted)) / TUNED_N
     log_r = -math.log1p(tau_sq / variance)
@@ -132,7 +152,7 @@ def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
     if log_k + log_r >= 0.0:
         return None
     reach = math.sqrt(variance * df * math.expm1(log_k) / -math.expm1(log_k + log_r))
-    return _gain(float(effects.mean[arm]), reach) if reach <= _MOST_REACH else None
+    return reach if reach <= _MOST_REACH else None
 
 
 def fixed_sample_gain(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from policies.types import Arm, ArmId, ClassId, Status
-from router.estimates.snapshot import CellSummary, Quantiles, Snapshot
+from router.estimates.layout import COPYING, segment_of
+from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
 from router.fleet.model import RouteFacts
 from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
+from router.types import SegmentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
         "pools": [_pool_json(state, arm) for arm in snapshot.arms],
         "classes": [_class_json(state, class_id) for class_id in snapshot.classes],
         "policy_failed_for": list(plan.spoiled),
+        "events": [_event_json(event) for event in snapshot.events],
     }
 
 
@@ -77,8 +81,30 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
     }
 
 
+def _event_json(event: Event) -> dict[str, Any]:
+    difference = event.difference
+    return {
+        "time": event.wall,
+        "kind": event.kind,
+        "class": event.class_id,
+        **_part_name(event.part),
+        "pool": event.arm_id,
+        "time_ratio": {
+            "value": math.exp(difference.value),
+            "low": math.exp(difference.low),
+            "high": math.exp(difference.high),
+        },
+        "level": event.level,
+    }
+
+
+def _part_name(part: SegmentId) -> dict[str, Any]:
+    return {"segment": segment_of(part), "copying": part.endswith(COPYING)}
+
+
 def _class_json(state: RouteState, class_id: ClassId) -> dict[str, Any]:
-    cells = state.snapshot.classes[class_id].cells
+    known = state.snapshot.classes[class_id]
+    cells = known.cells
     proposal = state.plan.proposal(class_id)
     return {
         "class": class_id,
@@ -86,6 +112,30 @@ def _class_json(state: RouteState, class_id: ClassId) -> dict[str, Any]:
         "cells": [
             _cell_json(cells[arm.arm_id], float(p))
             for arm, p in zip(state.snapshot.arms, proposal.probabilities, strict=True)
+        ],
+        "split_by_copying": known.split,
+        "segments": [
+            {
+                **_part_name(part),
+                **_part_json(of, state.plan.proposal(class_id, part).probabilities.tolist()),
+            }
+            for part, of in known.parts.items()
+        ],
+        "bands": {band: _part_json(of, None) for band, of in known.bands.items()},
+    }
+
+
+def _part_json(part: PartSnapshot, probabilities: list[float] | None) -> dict[str, Any]:
+    """A part of a class: its own gains, whatever the rest of the class says."""
+    return {
+        "measured": part.n,
+        "cells": [
+            {
+                "pool": arm_id,
+                "probability": None if probabilities is None else probabilities[index],
+                "gain": asdict(gain) if gain else None,
+            }
+            for index, (arm_id, gain) in enumerate(part.gains.items())
         ],
     }
 

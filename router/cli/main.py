@@ -7,11 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 from rich.console import Console
 
 from router import __version__
 from router.app import Application, serve
+from router.cli.classify import app as classify_app
+from router.cli.report import markdown, report
 from router.cli.status import fetch_state, render_state, watch
 from router.config.load import load_config
 from router.config.models import Config
@@ -31,6 +34,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(classify_app, name="classify")
+
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""
 
@@ -115,6 +120,17 @@ def status(
         watch(url, _out)
         return
     _out.print(render_state(fetch_state(url)))
+
+
+@app.command("report")
+def report_command(
+    url: AdminUrl = "http://127.0.0.1:8081",
+    *,
+    json_: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
+) -> None:
+    """Tell which distinctions between requests earn their keep: classes, segments, copying."""
+    made = report(fetch_state(url))
+    sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
 
 
 @app.command()

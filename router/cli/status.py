@@ -22,6 +22,7 @@ _TIMEOUT_S = 5.0
 _REFRESH_S = 1.0
 _UNKNOWN = "–"
 _NAME_WIDTH = 5
+_SHOWN_EVENTS = 5
 _SHOWN_AT_LEAST = -0.995
 _VERDICT_STYLE = {
     "gain": "bold green",
@@ -90,7 +91,28 @@ def _route(route: dict[str, Any]) -> RenderableType:
     title = f"{route['model']}  policy {route['policy']}  baseline {route['baseline']}"
     if down:
         title += f"  down: {', '.join(down)}"
-    return class_table(route, title)
+    return Group(class_table(route, title), *(_event(event) for event in _latest(route)))
+
+
+def _latest(route: dict[str, Any]) -> list[dict[str, Any]]:
+    return sorted(route["events"], key=lambda event: event["time"])[-_SHOWN_EVENTS:]
+
+
+def _event(event: dict[str, Any]) -> Text:
+    ratio = event["time_ratio"]
+    figures = f"{ratio['value']:.2f} times ({ratio['low']:.2f} … {ratio['high']:.2f})"
+    if event["kind"] == "class_splits":
+        line = (
+            f"{event['class']} is two kinds of work: where answers repeat the request, pool "
+            f"{event['pool']} takes {figures} the time it takes elsewhere, against the baseline"
+        )
+    else:
+        band = ", answers that repeat the request" if event["copying"] else ""
+        line = (
+            f"{event['class']}, segment {event['segment']}{band}: pool {event['pool']} takes "
+            f"{figures} the time it takes in the rest of the class, against the baseline"
+        )
+    return Text(line, "yellow")
 
 
 def class_table(route: dict[str, Any], title: str) -> Table:

@@ -23,6 +23,7 @@ _MESSAGES = {
 }
 """Where pydantic's own words speak of Python."""
 
+_SECRETS = (("api_key",), ("segment_key",))
 _PASSWORD = re.compile(r"//.*@")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -124,7 +125,7 @@ def _explain(detail: Any, data: Any) -> str:
         return f"{_dotted(path)}: is required and missing"
     message = _MESSAGES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
     given = _given_at(path, data)
-    if isinstance(given, (str, int, float, bool)) and path[-1:] != ("api_key",):
+    if isinstance(given, (str, int, float, bool)) and path[-1:] not in _SECRETS:
         return f"{_dotted(path)}: {message} (given: {_without_password(given)!r})"
     return f"{_dotted(path)}: {message}"
 
@@ -149,7 +150,7 @@ def _fields_at(path: tuple[object, ...]) -> list[str]:
         if not isinstance(part, str) or part not in model.model_fields:
             continue
         model = _model_of(model.model_fields[part].annotation) or model
-    return sorted(model.model_fields)
+    return sorted(field.alias or name for name, field in model.model_fields.items())
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

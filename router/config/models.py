@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from router.config.patterns import check_pattern
+
 EngineName = Literal["llamacpp", "vllm", "generic"]
 
 KNOWN_METHODS = (
@@ -29,11 +31,22 @@ KNOWN_METHODS = (
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+
+SHORTEST_KEY = 16
+"""Characters of a key that cannot be guessed."""
+
 
 class Model(BaseModel):
     """Base of all: immutable, and a key nobody knows is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        validate_by_name=False,
+        serialize_by_alias=True,
+    )
 
 
 class Listen(Model):
@@ -123,6 +136,105 @@ class Estimates(Model):
         ge=1,
         description="Largest p95 ratio to the baseline that still counts as no harm to the tail.",
     )
+
+
+class When(Model):
+    """What must hold of a request; everything that is given, together."""
+
+    header: dict[HeaderName, str] = Field(
+        default_factory=dict,
+        max_length=8,
+        description="Patterns by header name; one line of that name must contain a match.",
+    )
+    path: str | None = Field(
+        None, description="Path, such as /v1/completions; `*` stands for any text."
+    )
+    model: str | None = Field(
+        None, description="Name of the model asked for; `*` stands for any text."
+    )
+    system_prompt: str | None = Field(
+        None,
+        description=(
+            "Pattern (RE2 syntax) that the first 2048 characters of the system prompt must contain."
+        ),
+    )
+    tool: str | None = Field(
+        None, description="Name of a tool that is offered; `*` stands for any text."
+    )
+
+    @field_validator("system_prompt")
+    @classmethod
+    def _usable_pattern(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_pattern(value)
+        return value
+
+    @field_validator("header")
+    @classmethod
+    def _usable_patterns(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, pattern in value.items():
+            try:
+                check_pattern(pattern)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.header and not any((self.path, self.model, self.system_prompt, self.tool)):
+            raise ValueError(
+                "must hold a condition: header, path, model, system_prompt or tool, and not empty"
+            )
+        return self
+
+
+class ClassRule(Model):
+    """Puts the requests of which something holds into a class."""
+
+    class_id: Name = Field(
+        alias="class", description="Class of the requests: a built-in one, or one of your own."
+    )
+    when: When = Field(description="What must hold of them, all of it together.")
+
+
+class Classify(Model):
+    """How requests are told apart; see docs/classes.md."""
+
+    rules: tuple[ClassRule, ...] = Field(
+        (), max_length=100, description="Rules that settle the class; the first that holds wins."
+    )
+    weights: str | None = Field(
+        None,
+        description=(
+            "Weights made by `specroute classify train`; null for those that come with Specroute."
+        ),
+    )
+    sessions: int = Field(
+        10_000,
+        ge=0,
+        le=1_000_000,
+        description="Sessions whose last class is remembered, in memory only; 0 for none.",
+    )
+    segments: int = Field(
+        64,
+        ge=0,
+        le=1024,
+        description="Applications told apart at a time, for each route; 0 for none.",
+    )
+    segment_key: SecretStr | None = Field(
+        None,
+        description=(
+            "Key of the hashes that stand for applications; write ${NAME} to take it from the "
+            "environment. null for a random one that the store keeps."
+        ),
+    )
+
+    @field_validator("segment_key")
+    @classmethod
+    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < SHORTEST_KEY:
+            raise ValueError(f"must have at least {SHORTEST_KEY} characters")
+        return value
 
 
 class DecisionLog(Model):
@@ -246,6 +358,7 @@ class Config(Model):
     admin: Admin = Field(default_factory=Admin, description="Where operators connect.")
     store: Store = Field(default_factory=Store, description="Where what is learned is kept.")
     estimates: Estimates = Field(default_factory=Estimates, description="How the past is weighed.")
+    classify: Classify = Field(default_factory=Classify, description="How requests are told apart.")
     decision_log: DecisionLog = Field(
         default_factory=DecisionLog, description="Whether decisions are written to a file."
     )

@@ -25,6 +25,8 @@ _WIDTH = 96
 _INDENT = 2
 
 _EXAMPLES: dict[str, Any] = {
+    "classify.rules.class": "my_class",
+    "classify.rules.when.system_prompt": "(?i)you are a reviewer",
     "routes.model": "my-model",
     "routes.baseline": "plain",
     "routes.pools.name": "plain",
@@ -84,7 +86,8 @@ def generated() -> dict[str, str]:
 
 def _yaml_lines(model: type[BaseModel], path: str, depth: int) -> Iterator[str]:
     pad = " " * depth
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         key = f"{path}.{name}" if path else name
         text = f"{field.description or ''} {_limits_text(field)}".strip()
         for line in textwrap.wrap(text, _WIDTH - depth - 2):
@@ -104,7 +107,8 @@ def _yaml_lines(model: type[BaseModel], path: str, depth: int) -> Iterator[str]:
 
 
 def _table_rows(model: type[BaseModel], path: str) -> Iterator[str]:
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         inner = _model_in(field)
         key = f"{path}.{name}" if path else name
         if inner is not None:

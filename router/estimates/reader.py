@@ -2,13 +2,16 @@
 
 Each sealed slot is read once and folded into its block; the open ones are read every time. When
 the store is away the past stays as it was last seen, and this process's own unconfirmed sums
-still count, so learning goes on.
+still count, so learning goes on. Of segments only the largest of each block are kept, whatever the
+store holds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from router.clock import Clock
 from router.errors import StoreError
@@ -18,12 +21,15 @@ from router.estimates.layout import (
     SLOTS_PER_BLOCK,
     Cells,
     SlotClock,
+    keep_largest_parts,
     merge_cells,
     merge_fields,
     slot_key,
 )
 from router.estimates.writer import Writer
 from router.stores.base import CounterStore
+
+_FIELDS_PER_STEP = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +83,18 @@ class Reader:
         )
         if len(replies) != len(slots):
             raise StoreError("the store answered for another number of slots than asked")
-        self._open = {}
+        still_open: dict[int, Cells] = {}
         for slot, fields in zip(slots, replies, strict=True):
+            slot_cells, unknown = await _read(fields)
             sealed = slot <= current - OPEN_SLOTS
-            blocks = self._sealed if sealed else self._open
+            blocks = self._sealed if sealed else still_open
             cells = blocks.setdefault(slot // SLOTS_PER_BLOCK, {})
-            self.unknown_fields += merge_fields(cells, fields) if sealed else 0
-            if not sealed:
-                merge_fields(cells, fields)
+            merge_cells(cells, slot_cells)
+            keep_largest_parts(cells)
+            if sealed:
+                self.unknown_fields += unknown
+                self._next = slot + 1
+        self._open = still_open
         self._next = max(first, current - OPEN_SLOTS + 1)
         self._forget(oldest)
         return self.past()
@@ -114,8 +124,21 @@ class Reader:
             del self._sealed[block]
 
 
+async def _read(fields: Mapping[str, int]) -> tuple[Cells, int]:
+    """Cells of a slot, and how many fields nobody understands; requests get their turn."""
+    cells: Cells = {}
+    unknown = 0
+    rest = iter(fields.items())
+    while piece := dict(islice(rest, _FIELDS_PER_STEP)):
+        unknown += merge_fields(cells, piece)
+        if len(piece) == _FIELDS_PER_STEP:
+            await asyncio.sleep(0)
+    return cells, unknown
+
+
 def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:
     """Adds cells to a block without touching the cells it shares with the sealed past."""
     merged: Cells = {key: dict(fields) for key, fields in blocks.get(block, {}).items()}
     merge_cells(merged, cells)
+    keep_largest_parts(merged)
     blocks[block] = merged

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from policies.estimators.increments import effect_fields
 from policies.types import ArmId, ClassId
 from router.clock import Clock
 from router.estimates.layout import (
+    COPYING,
     LATE_SLOTS,
     Cells,
     SlotClock,
@@ -23,8 +25,12 @@ from router.estimates.layout import (
     writer_key,
 )
 from router.stores.base import Batch, CounterStore
+from router.types import POOLED, SegmentId
 
 MAX_PENDING_FIELDS = 200_000
+
+MAX_SLOT_PARTS = 64
+"""Parts that this process adds to a slot of a route; requests of others count in their class."""
 
 _Slots = dict[int, dict[str, int]]
 
@@ -34,6 +40,9 @@ class _Route:
     pending: _Slots
     number: int = 0
     """Of the last batch that was made."""
+    parts: set[SegmentId] = field(default_factory=set)
+    """Those of the slot `parts_slot`."""
+    parts_slot: int = 0
     sent: _Slots | None = None
     """What that batch holds, for as long as the store has not confirmed it."""
 
@@ -65,12 +74,31 @@ class Writer:
         """Increments that the store refused because of what it held."""
 
     def add(
-        self, model: str, arm_id: ArmId, class_id: ClassId, increments: Mapping[str, int]
+        self,
+        model: str,
+        arm_id: ArmId,
+        class_id: ClassId,
+        increments: Mapping[str, int],
+        part: SegmentId = POOLED,
     ) -> None:
-        """Adds the increments of one finished request, all or none; never waits."""
+        """Adds the increments of one finished request, all or none; never waits.
+
+        Args:
+            model: The route.
+            arm_id: The arm that was drawn.
+            class_id: The class of the request.
+            increments: What the request adds to its cell.
+            part: The part of the class that it counts for as well (`layout.part_of`).
+        """
         route = self._routes.setdefault(model, _Route({}))
         number = self._slots.now()
         fields = {field_name(arm_id, class_id, name): value for name, value in increments.items()}
+        part = _with_room(route, number, part)
+        if part:
+            fields |= {
+                field_name(arm_id, class_id, name, part): value
+                for name, value in effect_fields(increments).items()
+            }
         new = len(fields.keys() - route.pending.get(number, {}).keys())
         if self._fields + new > self._max_fields:
             # Half a request would leave a count without its sum.
@@ -78,8 +106,8 @@ class Writer:
             return
         self._fields += new
         slot = route.pending.setdefault(number, {})
-        for field, value in fields.items():
-            slot[field] = slot.get(field, 0) + value
+        for name, value in fields.items():
+            slot[name] = slot.get(name, 0) + value
 
     def unconfirmed(self, model: str) -> Cells:
         """What this process has learned and the store has not confirmed, without slots."""
@@ -114,9 +142,21 @@ class Writer:
         deltas: dict[str, dict[str, int]] = {}
         for slot, fields in sent.items():
             target = deltas.setdefault(slot_key(self._prefix, model, max(slot, earliest)), {})
-            for field, value in fields.items():
-                target[field] = target.get(field, 0) + value
+            for name, value in fields.items():
+                target[name] = target.get(name, 0) + value
         batch = Batch(writer_key(self._prefix, model, self._name), route.number)
         self.refused += await self._store.add(batch, deltas, self._ttl_s)
         self._fields -= sum(len(fields) for fields in sent.values())
         route.sent = None
+
+
+def _with_room(route: _Route, slot: int, part: SegmentId) -> SegmentId:
+    """The part, or its copy band alone when the slot has too many segments."""
+    if part in (POOLED, COPYING):
+        return part
+    if slot != route.parts_slot:
+        route.parts_slot, route.parts = slot, set()
+    if part not in route.parts and len(route.parts) >= MAX_SLOT_PARTS:
+        return SegmentId(COPYING) if part.endswith(COPYING) else POOLED
+    route.parts.add(part)
+    return part

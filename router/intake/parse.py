@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from router.errors import Reason, RequestError
-from router.types import Endpoint, ParsedRequest
+from router.types import Endpoint, Headers, ParsedRequest
 
 
-def parse_request(endpoint: Endpoint, body: bytes) -> ParsedRequest:
+def parse_request(endpoint: Endpoint, body: bytes, headers: Headers = ()) -> ParsedRequest:
     """Reads what routing needs from a request body and validates nothing else.
 
     Raises:
@@ -32,6 +32,7 @@ def parse_request(endpoint: Endpoint, body: bytes) -> ParsedRequest:
         fields=fields,
         model=model,
         stream=fields.get("stream") is True,
+        headers=headers,
     )
 
 

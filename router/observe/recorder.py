@@ -8,6 +8,7 @@ from policies.cost import typical_tokens
 from policies.estimators.cells import increments
 from policies.types import Status, Trial
 from router.clock import Clock
+from router.estimates.layout import part_of
 from router.estimates.writer import Writer
 from router.observe.decision_log import DecisionLog, decision_record
 from router.observe.metrics import Metrics
@@ -40,6 +41,7 @@ class Recorder:
                 trial.arm_id,
                 trial.class_id,
                 increments(trial, typical_tokens(trial.class_id)),
+                part_of(ctx.segment, ctx.classification.copy_ratio),
             )
             self._metrics.observe(ctx, decision, outcome)
             self._decision_log.append(

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from policies.proposal import draw, masked
+from router.estimates.layout import part_of
 from router.fleet.model import RouteFacts
 from router.fleet.state import FleetState
 from router.selection.eligibility import excluded_arms
 from router.selection.plans import Plan
-from router.types import Classification, Decision, ParsedRequest
+from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
 
 
 class Chooser:
@@ -27,11 +28,17 @@ class Chooser:
         self.plan = plan
         """The current plan; replaced whole whenever there is a new snapshot."""
 
-    def choose(self, request: ParsedRequest, classification: Classification) -> Decision:
+    def choose(
+        self,
+        request: ParsedRequest,
+        classification: Classification,
+        segment: SegmentId = POOLED,
+    ) -> Decision:
         """Masks the plan's probabilities, then draws from exactly what it records."""
         plan = self.plan
         excluded = excluded_arms(self._route, self._fleet, request)
-        proposal = plan.proposal(classification.class_id)
+        part = part_of(segment, classification.copy_ratio)
+        proposal = plan.proposal(classification.class_id, part)
         eligible = np.array([arm.arm_id not in excluded for arm in plan.arms])
         fallback = next(index for index, arm in enumerate(plan.arms) if arm.baseline)
         probabilities = masked(proposal.probabilities, eligible, fallback)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from policies.base import Policy
 from policies.types import Arm, ArmView, ClassId, Proposal
+from router.estimates.layout import COPYING, segment_of
+from router.types import POOLED, SegmentId
+
+VIEWS_PER_STEP = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,23 @@ class Plan:
     proposals: Mapping[ClassId, Proposal]
     spoiled: tuple[ClassId, ...] = ()
     """Classes for which the policy failed; they get the baseline."""
+    parts: Mapping[tuple[ClassId, SegmentId], Proposal] = field(default_factory=dict)
+    """What is proposed for parts of a class that are told apart."""
 
-    def proposal(self, class_id: ClassId) -> Proposal:
-        """The proposal for a class; a class nobody knows gets the baseline."""
-        return self.proposals.get(class_id) or baseline_only(self.arms)
+    def proposal(self, class_id: ClassId, part: SegmentId = POOLED) -> Proposal:
+        """The proposal for a part of a class (`router.estimates.layout.part_of`).
+
+        A part that is not told apart gets its class's; a class nobody knows gets the baseline.
+        """
+        found = None
+        if part:
+            found = self.parts.get((class_id, part))
+            if found is None and part.endswith(COPYING):
+                # Where the class is split by copy band, the band stands before the segment.
+                found = self.parts.get((class_id, SegmentId(COPYING)))
+                if found is None:
+                    found = self.parts.get((class_id, segment_of(part)))
+        return found or self.proposals.get(class_id) or baseline_only(self.arms)
 
 
 def baseline_only(arms: tuple[Arm, ...]) -> Proposal:
@@ -42,18 +59,51 @@ def make_plan(
     rng: np.random.Generator,
 ) -> Plan:
     """Asks the policy about every class. A policy that fails for a class never fails a request."""
+    asked = ((class_id, POOLED, view) for class_id, view in views.items())
+    *_, plan = plan_steps(policy, asked, arms, version=version, rng=rng)
+    if plan is None:
+        raise AssertionError("the last step is the plan")
+    return plan
+
+
+def plan_steps(
+    policy: Policy,
+    views: Iterable[tuple[ClassId, SegmentId, ArmView]],
+    arms: tuple[Arm, ...],
+    *,
+    version: int,
+    rng: np.random.Generator,
+) -> Iterator[Plan | None]:
+    """The same for parts of classes too, in pieces, so that requests get their turn in between.
+
+    Args:
+        policy: The route's policy.
+        views: Classes (part `POOLED`) and parts of them.
+        arms: The route's arms.
+        version: Of the snapshot that the views are from.
+        rng: Source of randomness.
+
+    Yields:
+        None after each piece, and the plan at the end.
+    """
     proposals: dict[ClassId, Proposal] = {}
-    spoiled: list[ClassId] = []
-    for class_id, view in views.items():
+    parts: dict[tuple[ClassId, SegmentId], Proposal] = {}
+    spoiled: dict[ClassId, None] = {}
+    for count, (class_id, part, view) in enumerate(views, 1):
         try:
             proposal = policy.propose(view, rng)
         except (ArithmeticError, ValueError, IndexError, np.linalg.LinAlgError):
             proposal = None
         if proposal is None or not _usable(proposal, len(arms)):
-            spoiled.append(class_id)
+            spoiled[class_id] = None
             proposal = baseline_only(arms)
-        proposals[class_id] = proposal
-    return Plan(policy.name, version, arms, proposals, tuple(spoiled))
+        if part:
+            parts[class_id, part] = proposal
+        else:
+            proposals[class_id] = proposal
+        if count % VIEWS_PER_STEP == 0:
+            yield None
+    yield Plan(policy.name, version, arms, proposals, tuple(spoiled), parts)
 
 
 def _usable(proposal: Proposal, arms: int) -> bool:

@@ -44,3 +44,20 @@ class CounterStore(Protocol):
 
     async def close(self) -> None:
         """Lets go of connections and of a server that was started for this store."""
+
+
+class SecretStore(Protocol):
+    """Small secrets that all processes of a store share; they do not expire.
+
+    Every method raises `router.errors.StoreError` when the store cannot do it in time.
+    """
+
+    async def get_or_create(self, key: str, value: bytes) -> bytes:
+        """What is kept under a key; keeps `value` there first if there was nothing.
+
+        However many ask at once, all get the same.
+        """
+
+
+class SharedStore(CounterStore, SecretStore, Protocol):
+    """All that this program keeps in a store."""

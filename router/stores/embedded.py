@@ -81,6 +81,10 @@ class EmbeddedStore:
         """Reads; see `CounterStore.read`."""
         return await (await self._running()).read(keys)
 
+    async def get_or_create(self, key: str, value: bytes) -> bytes:
+        """Keeps a secret; see `SecretStore.get_or_create`."""
+        return await (await self._running()).get_or_create(key, value)
+
     async def close(self) -> None:
         """Stops the server, after it has written what it holds."""
         if self._store is not None:

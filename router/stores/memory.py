@@ -18,6 +18,7 @@ class MemoryStore:
         self._clock = clock
         self._hashes: dict[str, dict[str, int]] = {}
         self._expires: dict[str, float] = {}
+        self._secrets: dict[str, bytes] = {}
 
     async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
         """Adds; see `CounterStore.add`."""
@@ -42,6 +43,10 @@ class MemoryStore:
             dict(self._hashes.get(key, {})) if self._expires.get(key, 0.0) > now else {}
             for key in keys
         ]
+
+    async def get_or_create(self, key: str, value: bytes) -> bytes:
+        """Keeps a secret; see `SecretStore.get_or_create`."""
+        return self._secrets.setdefault(key, value)
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -64,6 +64,16 @@ class RedisStore:
             replies = await self._call(pipeline.execute(raise_on_error=False))
         return [_counts(reply) for reply in replies]
 
+    async def get_or_create(self, key: str, value: bytes) -> bytes:
+        """One pipeline; see `SecretStore.get_or_create`."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.set(key, value, nx=True)
+            pipeline.get(key)
+            refused, kept = await self._call(pipeline.execute(raise_on_error=False))
+        if not isinstance(kept, bytes):
+            raise StoreError(f"{key} was not kept: {refused if kept is None else kept}")
+        return kept
+
     async def close(self) -> None:
         """Closes the connections."""
         try:

@@ -19,7 +19,7 @@ from redis import Redis
 from router.config.models import Store
 from router.errors import ConfigError, StoreError
 from router.stores import embedded
-from router.stores.base import Batch, CounterStore, Deltas
+from router.stores.base import Batch, CounterStore, Deltas, SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
 from router.stores.open import open_store
@@ -43,6 +43,7 @@ class ToyStore:
             "CREATE TABLE keys (key TEXT PRIMARY KEY, last INTEGER, until REAL);"
             "CREATE TABLE sums (key TEXT REFERENCES keys ON DELETE CASCADE, field TEXT,"
             " value INTEGER, PRIMARY KEY (key, field));"
+            "CREATE TABLE secrets (key TEXT PRIMARY KEY, value BLOB);"
             "PRAGMA foreign_keys = ON;"
         )
 
@@ -75,6 +76,13 @@ class ToyStore:
         query = "SELECT field, value FROM sums JOIN keys USING (key) WHERE key = ? AND until > ?"
         return [dict(self._db.execute(query, (key, now))) for key in keys]
 
+    async def get_or_create(self, key: str, value: bytes) -> bytes:
+        """One insertion that gives way, one query."""
+        with self._db as db:
+            db.execute("INSERT OR IGNORE INTO secrets VALUES (?, ?)", (key, value))
+            [kept] = db.execute("SELECT value FROM secrets WHERE key = ?", (key,)).fetchone()
+        return bytes(kept)
+
     async def close(self) -> None:
         """Closes the file."""
         self._db.close()
@@ -84,7 +92,7 @@ class ToyStore:
 class Subject:
     """A kind of store: how to open it, and how to make its keys expire."""
 
-    open: Callable[[], CounterStore]
+    open: Callable[[], SharedStore]
     expire: Callable[[int], None]
     """Lets as many seconds pass as far as the keys' lives are concerned."""
 
@@ -132,6 +140,8 @@ def shorten(client: Redis, seconds: int) -> None:
         for key in client.scan_iter():
             left = client.ttl(key)
             assert isinstance(left, int)
+            if left < 0:
+                continue  # it never expires
             client.delete(key) if left <= seconds else client.expire(key, left - seconds)
 
 
@@ -140,7 +150,7 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     """Every kind of store, empty."""
     clock = ManualClock()
     if request.param in ("memory", "toy"):
-        shared: CounterStore = MemoryStore(clock) if request.param == "memory" else ToyStore(clock)
+        shared: SharedStore = MemoryStore(clock) if request.param == "memory" else ToyStore(clock)
         yield Subject(lambda: shared, clock.advance)
         await shared.close()
     elif request.param == "embedded":
@@ -155,7 +165,7 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
             client.flushall()
         async with AsyncExitStack() as stack:
 
-            def open_one() -> CounterStore:
+            def open_one() -> SharedStore:
                 store = open_store(Store(url=server.url, timeout_s=TIMEOUT_S), clock)
                 stack.push_async_callback(store.close)
                 return store
@@ -296,7 +306,41 @@ async def test_a_reply_is_the_caller_s_own(subject: Subject) -> None:
     assert await store.read([K1]) == [{"a": 1}]
 
 
+async def test_a_secret_is_the_first_that_was_kept(subject: Subject) -> None:
+    """Whatever bytes it holds, and however long ago that was; keys are independent."""
+    store, value = subject.open(), bytes(range(256))
+    assert await store.get_or_create("s:1", value) == value
+    subject.expire(10_000_000)
+    assert await store.get_or_create("s:1", b"another") == value
+    assert await subject.open().get_or_create("s:1", b"another") == value
+    assert await store.get_or_create("s:2", b"another") == b"another"
+
+
+async def test_all_who_ask_at_once_get_the_same_secret(subject: Subject) -> None:
+    """Processes that start together hash alike."""
+    stores = [subject.open() for _ in range(4)]
+    kept = await asyncio.gather(
+        *(store.get_or_create("s:1", b"%d" % at) for at, store in enumerate(stores))
+    )
+    assert len(set(kept)) == 1
+
+
 # --- Real servers: what else may be there -----------------------------------------------------
+
+
+async def test_a_secret_can_be_read_where_nothing_can_be_written(
+    server: ValkeyServer, store: RedisStore
+) -> None:
+    """One that is not there yet is an error, as is a key that holds something else."""
+    assert await store.get_or_create("s:1", b"kept") == b"kept"
+    with server.client() as client:
+        client.hset("s:3", "x", "y")
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            await store.get_or_create("s:3", b"new")
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        assert await store.get_or_create("s:1", b"new") == b"kept"
+        with pytest.raises(StoreError, match=r"s:2 was not kept: .*(?i:read ?only)"):
+            await store.get_or_create("s:2", b"new")
 
 
 @pytest.fixture(params=["unix", "tcp"])

@@ -276,6 +276,33 @@ async def test_status(  # noqa: PLR0917 - fixtures
     assert "100%" in row
 
 
+async def test_report(
+    start: Start,
+    plain: ScriptedBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Markdown or JSON, of a running proxy; what is not known yet is said to be so."""
+    plain.always(wire.llama_chat())
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    await ask(app.data_url, request_bytes(wire.chat()))
+    await app.flush()
+    await app.refresh()
+
+    def made(*more: str) -> tuple[int, str, str]:
+        arguments = ("report", "--url", app.admin_url, *more)
+        return run(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+
+    code, out, err = await asyncio.to_thread(made)
+    assert (code, err) == (0, "")
+    assert out.startswith("# Which distinctions earn their keep")
+    assert "## tiny" in out
+    code, out, err = await asyncio.to_thread(made, "--json")
+    assert (code, err) == (0, "")
+    assert [route["model"] for route in json.loads(out)["routes"]] == ["tiny"]
+
+
 NOWHERE = {
     "nothing there": ("http://127.0.0.1:1", "no proxy answers at http://127.0.0.1:1/api/state"),
     "no URL": ("127.0.0.1:8081", "must begin with http:// or https://"),

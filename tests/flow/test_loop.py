@@ -229,11 +229,19 @@ async def test_nothing_that_was_said_is_written_down(
     )
 
     fast.always(lambda _: answers[len(fast.requests) % len(answers)])
-    headers = (f"Authorization: Bearer {CANARY}-key", f"X-User: {CANARY}-user")
+    headers = (
+        f"Authorization: Bearer {CANARY}-key",
+        f"X-User: {CANARY}-user",
+        f"X-Specroute-Session: {CANARY}-session",
+        f"User-Agent: {CANARY}-agent",
+    )
     for index in range(24):
         body = wire.chat(
             stream=index % 2 == 0,
-            prompt=f"{CANARY}-prompt: fix this code",
+            messages=[
+                {"role": "system", "content": f"{CANARY}-system: you review the code of a shop"},
+                {"role": "user", "content": f"{CANARY}-prompt: fix this code"},
+            ],
             user=f"{CANARY}-user",
             tools=[{"type": "function", "function": {"name": f"{CANARY}_tool"}}],
         )
@@ -244,12 +252,15 @@ async def test_nothing_that_was_said_is_written_down(
     await ask(app.data_url, request_bytes(f'{{"model":"tiny","{CANARY}":'.encode()))
     await ask(app.data_url, request_bytes(f'{{"model":"{CANARY}-model"}}'.encode()))
     await get(app.data_url, f"/v1/{CANARY}-path")
-    assert len(await decisions(app)) == 24
+    lines = await decisions(app)
+    assert len(lines) == 24
+    assert [len(line["segment"]) for line in lines] == [0] * 20 + [10] * 4
     await app.refresh()
 
     async with Redis(unix_socket_path=str(tmp_path / "store" / "valkey.sock")) as redis:
         keys = [key async for key in redis.scan_iter()]
         held = [await redis.hgetall(key) for key in keys if b":slot:" in key]
+        assert await redis.strlen("specroute:v1:segment-key") == 32
     assert held
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.name for path in files} >= {"decisions.jsonl", "valkey.log"}

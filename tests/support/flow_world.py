@@ -33,6 +33,7 @@ def config_of(
     policy: dict[str, Any] | None = None,
     store: dict[str, Any] | None = None,
     listen: dict[str, Any] | None = None,
+    classify: dict[str, Any] | None = None,
     **route: Any,
 ) -> Config:
     """A configuration whose first pool is the baseline. Background rounds are the test's to call."""
@@ -47,6 +48,7 @@ def config_of(
                 "refresh_interval_s": 60,
                 **(store or {}),
             },
+            "classify": classify or {},
             "decision_log": {"path": str(folder / "decisions.jsonl")},
             "routes": [
                 {

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import orjson
 
-from policies.estimators.cells import increments
+from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmView, ClassId, Proposal, SpecUsage, Status, Trial
 from router.admin.state import RouteState, StoreState, route_json, store_json
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import SnapshotBuilder
 from router.fleet.state import FleetState
-from router.selection.plans import make_plan
+from router.selection.plans import make_plan, plan_steps
+from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN, pool, route_facts
 
 FACTS = route_facts(
@@ -40,7 +41,7 @@ def state(*trials: Trial) -> RouteState:
     """A route after these requests."""
     cells: Cells = {}
     for item in trials:
-        merge_cells(cells, {(item.arm_id, item.class_id): increments(item, 100)})
+        merge_cells(cells, {(item.arm_id, item.class_id, POOLED): increments(item, 100)})
     built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(
         Past({5: cells}, 5, frozenset()), 6.0 * BLOCK_S
     )
@@ -122,3 +123,35 @@ def test_the_store_shows_all_of_its_state() -> None:
         "dropped_increments": 3,
         "refused_increments": 0,
     }
+
+
+def test_segments_bands_and_events_are_shown() -> None:
+    """By hash; gains as measured, probabilities as planned."""
+    cells: Cells = {}
+    for part, tpot in (("", 0.03), ("a1", 0.01), ("a1+", 0.01)):
+        for arm, seconds in ((PLAIN, 0.02), (FAST, tpot)):
+            trial = Trial(CHAT, arm, Status.OK, True, 0.5, 0.1, seconds, 1.0, 100)  # noqa: FBT003
+            added = {name: 40 * n for name, n in increments(trial, 100).items()}
+            merge_cells(cells, {(arm, CHAT, POOLED): added})
+            if part:
+                merge_cells(cells, {(arm, CHAT, SegmentId(part)): effect_fields(added)})
+    built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(
+        Past({5: cells}, 5, frozenset()), 6.0 * BLOCK_S
+    )
+    *_, plan = plan_steps(Half(), built.views(), ARMS, version=1, rng=np.random.default_rng(0))
+    assert plan is not None
+    fleet = FleetState(FACTS)
+    made = json.loads(orjson.dumps(route_json(RouteState(FACTS, fleet.view(), built, plan))))
+    [known] = made["classes"]
+    names = {(part["segment"], part["copying"]) for part in known["segments"]}
+    assert known["split_by_copying"]
+    assert names == {("", True), ("a1", False), ("a1", True)}
+    for part in known["segments"]:
+        assert [cell["pool"] for cell in part["cells"]] == ["plain", "fast"]
+        assert [cell["probability"] for cell in part["cells"]] == [0.5, 0.5]
+    assert set(known["bands"]) == {"copying", "free"}
+    kinds = {event["kind"] for event in made["events"]}
+    assert kinds == {"segment_differs", "class_splits"}
+    for event in made["events"]:
+        ratio = event["time_ratio"]
+        assert ratio["low"] < ratio["value"] < ratio["high"]

@@ -52,7 +52,7 @@ def test_a_small_file_is_enough() -> None:
         (replaced("model: m", "model: m\n    polices: {}"), "routes[0].polices: unknown key; did you mean"),
         (GOOD + "lisen: {}", "lisen: unknown key; did you mean `listen`?"),
         (GOOD + "listen: {prt: 1}", "listen.prt: unknown key; did you mean `port`?"),
-        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, decision_log, estimates, listen, routes, store"),
+        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, classify, decision_log, estimates, listen, routes, store"),
         (replaced("model: m", "policy: {nam: x}\n    model: m"), "routes[0].policy.nam: unknown key; did you mean `name`?"),
         (replaced('{url: "http://h:1"}', '{url: "http://h:1", urll: x}'), "replicas[0].urll: unknown key; did you mean `url`?"),
         (replaced("method: none", "timeouts: {conect_s: 1}"), "pools[0].timeouts.conect_s: unknown key; did you mean `connect_s`?"),
@@ -187,3 +187,45 @@ def test_a_file_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("routes: []")
     with pytest.raises(ConfigError, match=r"bad\.yaml:\n  routes: must hold"):
         load_config(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("{when: {model: m}}", "classify.rules[0].class: is required and missing"),
+        ("{class: c}", "classify.rules[0].when: is required and missing"),
+        ("{class: c, when: {}}", "classify.rules[0].when: must hold a condition"),
+        ("{class: c, when: {model: ''}}", "classify.rules[0].when: must hold a condition"),
+        ("{class: 'a b', when: {model: m}}", "classify.rules[0].class: "),
+        ("{clas: c, when: {model: m}}", "classify.rules[0].clas: unknown key; did you mean `class`?"),
+        ("{class: c, when: {modle: m}}", "classify.rules[0].when.modle: unknown key; did you mean `model`?"),
+        ("{class: c, when: {system_prompt: '(x'}}", "classify.rules[0].when.system_prompt: is no pattern that RE2 can use (missing ))"),
+        ("{class: c, when: {header: {X-A: '(x'}}}", "classify.rules[0].when.header: X-A: is no pattern that RE2 can use"),
+        ("{class: c, when: {header: {'a b': x}}}", "classify.rules[0].when.header"),
+    ],
+)  # fmt: skip
+def test_rules_of_classes_are_checked(rule: str, expected: str) -> None:
+    """Before anything is served."""
+    assert expected in complaints(GOOD + f"classify: {{rules: [{rule}]}}")
+
+
+def test_rules_of_classes_are_read() -> None:
+    """The key is `class`, as it is when written out."""
+    made = parse_config(GOOD + "classify: {rules: [{class: c, when: {tool: t}}]}", {})
+    [rule] = made.classify.rules
+    assert (rule.class_id, rule.when.tool) == ("c", "t")
+    assert made.model_dump(mode="json")["classify"]["rules"][0]["class"] == "c"
+
+
+def test_a_key_of_segments_is_a_secret_that_cannot_be_guessed() -> None:
+    """It is never shown, and a short one is refused without a word of it."""
+    assert "at least 16 characters" in complaints(GOOD + "classify: {segment_key: s3cret}")
+    assert "s3cret" not in complaints(GOOD + "classify: {segment_key: s3cret}")
+    made = parse_config(GOOD + "classify: {segment_key: '${K}'}", {"K": SECRET})
+    assert SECRET not in repr(made)
+
+
+def test_a_secret_in_a_rule_s_pattern_is_not_shown() -> None:
+    """Where a pattern is wrong, the name of the variable is."""
+    text = GOOD + "classify: {rules: [{class: c, when: {system_prompt: '(${K}'}}]}"
+    assert SECRET not in complaints(text, {"K": SECRET})

@@ -8,21 +8,29 @@ from hypothesis import strategies as st
 
 from policies.types import ArmId, ClassId
 from router.estimates.layout import (
+    COPYING,
+    MAX_PART,
     Cells,
     field_name,
+    keep_largest_parts,
     merge_cells,
     merge_fields,
+    part_of,
+    segment_of,
     slot_at,
     slot_key,
     writer_key,
 )
+from router.types import POOLED, SegmentId
 
+FAST, CHAT = ArmId("fast"), ClassId("chat")
 NAMES = st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]), max_size=8)
 MODELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
+PARTS = st.sampled_from(["", "+", "a1f", "a1f+", "0b"]).map(SegmentId)
 CELLS = st.dictionaries(
-    st.tuples(NAMES.map(ArmId), NAMES.map(ClassId)),
-    st.dictionaries(NAMES | st.just("y.s.n") | st.just("a|b"), INTEGERS, min_size=1, max_size=4),
+    st.tuples(NAMES.map(ArmId), NAMES.map(ClassId), PARTS),
+    st.dictionaries(NAMES | st.just("y.s.n"), INTEGERS, min_size=1, max_size=4),
     max_size=5,
 )
 
@@ -30,8 +38,8 @@ CELLS = st.dictionaries(
 def stored(cells: Cells) -> dict[str, int]:
     """Cells in the form of the store."""
     return {
-        field_name(arm, class_id, name): value
-        for (arm, class_id), fields in cells.items()
+        field_name(arm, class_id, name, part): value
+        for (arm, class_id, part), fields in cells.items()
         for name, value in fields.items()
     }
 
@@ -66,12 +74,14 @@ def test_merging_leaves_its_source_alone(cells: Cells) -> None:
     assert cells == before
 
 
-@pytest.mark.parametrize("field", ["", "fast", "fast|chat", "garbage"])
+@pytest.mark.parametrize(
+    "field", ["", "fast", "fast|chat", "garbage", "a|b||n", "a|b|c|d|n", f"a|b|{'x' * 41}|n"]
+)
 def test_a_field_whose_name_nobody_understands_is_counted_and_left_out(field: str) -> None:
     """Another version, or another program, wrote it."""
     cells: Cells = {}
     assert merge_fields(cells, {field: 1, "fast|chat|n": 2}) == 1
-    assert cells == {(ArmId("fast"), ClassId("chat")): {"n": 2}}
+    assert cells == {(ArmId("fast"), ClassId("chat"), POOLED): {"n": 2}}
 
 
 @given(MODELS, st.integers(0, 10**9))
@@ -99,3 +109,48 @@ def test_keys_are_what_the_module_says() -> None:
 def test_a_slot_lasts_ten_seconds(wall: float, slot: int) -> None:
     """Its end belongs to the next one."""
     assert slot_at(wall) == slot
+
+
+def test_a_field_without_a_part_is_the_whole_class() -> None:
+    """As it was before there were segments: old and new proxies read the same store."""
+    assert field_name(FAST, CHAT, "n") == "fast|chat|n"
+    assert field_name(FAST, CHAT, "n", SegmentId("a1")) == "fast|chat|a1|n"
+
+
+@pytest.mark.parametrize(
+    ("segment", "copying", "part"),
+    [
+        ("", False, ""),
+        ("", True, "+"),
+        ("a1", False, "a1"),
+        ("a1", True, "a1+"),
+        ("a|b", False, ""),
+        ("a+", True, "+"),
+        ("x" * MAX_PART, False, ""),
+    ],
+)
+def test_a_part_is_a_segment_and_a_band(segment: str, *, copying: bool, part: str) -> None:
+    """A segment that could be taken for something else counts as unknown."""
+    made = part_of(SegmentId(segment), 0.5 if copying else 0.49)
+    assert made == part
+    assert segment_of(made) in (segment, "")
+
+
+@given(st.dictionaries(st.integers(0, 30), st.tuples(st.integers(1, 9), st.booleans())))
+def test_only_the_largest_parts_are_kept(sizes: dict[int, tuple[int, bool]]) -> None:
+    """The others stay in their class, and in its copy band."""
+    whole = {(FAST, CHAT, POOLED): {"n": sum(n for n, _ in sizes.values())}}
+    parts: Cells = {
+        (FAST, CHAT, part_of(SegmentId(f"s{name}"), float(copying))): {"n": n}
+        for name, (n, copying) in sizes.items()
+    }
+    cells: Cells = {**whole, **{key: dict(fields) for key, fields in parts.items()}}
+    keep_largest_parts(cells, 5)
+    kept = {key: fields for key, fields in cells.items() if segment_of(key[2])}
+    assert len(kept) == min(len(sizes), 5)
+    assert kept.items() <= parts.items()
+    lost = [fields["n"] for key, fields in parts.items() if key not in kept]
+    assert not lost or max(lost) <= min(fields["n"] for fields in kept.values())
+    assert cells.items() >= whole.items()
+    copying = sum(fields["n"] for key, fields in cells.items() if key[2].endswith(COPYING))
+    assert copying == sum(n for n, copied in sizes.values() if copied)

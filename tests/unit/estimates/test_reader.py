@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from policies.types import ArmId
 from router.errors import StoreError
-from router.estimates.layout import BLOCK_S, OPEN_SLOTS, SLOT_S, SLOTS_PER_BLOCK, slot_at, slot_key
+from router.estimates.layout import (
+    BLOCK_S,
+    MAX_PARTS,
+    OPEN_SLOTS,
+    SLOT_S,
+    SLOTS_PER_BLOCK,
+    slot_at,
+    slot_key,
+)
 from router.estimates.reader import Past, Reader
 from router.estimates.writer import Writer
 from router.stores.base import Batch
 from router.stores.memory import MemoryStore
+from router.types import POOLED
 from tests.support.builders import CHAT, FAST, PLAIN
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import Fault, FaultyStore
@@ -73,7 +82,7 @@ def sums(past: Past) -> dict[ArmId, int]:
     """Requests by arm over all blocks."""
     total: Counter[ArmId] = Counter()
     for cells in past.blocks.values():
-        for (arm, _), fields in cells.items():
+        for (arm, _, _), fields in cells.items():
             total[arm] += fields["n"]
     return dict(total)
 
@@ -150,7 +159,7 @@ async def test_while_the_store_is_away_the_past_and_own_sums_still_count(
     proxy.add(4)
     past = proxy.reader.past()
     assert sums(past) == {FAST: 7}
-    assert past.blocks[past.newest_block] == {(FAST, CHAT): {"n": 6}}
+    assert past.blocks[past.newest_block] == {(FAST, CHAT, POOLED): {"n": 6}}
 
 
 async def test_blocks_are_two_minutes_and_complete_when_all_their_slots_are_sealed(
@@ -162,7 +171,7 @@ async def test_blocks_are_two_minutes_and_complete_when_all_their_slots_are_seal
     past = await proxy.settle()
     assert past.newest_block == block
     assert {at: cells for at, cells in past.blocks.items() if cells} == {
-        block: {(FAST, CHAT): {"n": 1}}
+        block: {(FAST, CHAT, POOLED): {"n": 1}}
     }
     assert block not in past.complete
     clock.advance(BLOCK_S + (OPEN_SLOTS - 1) * SLOT_S - 1)
@@ -241,6 +250,26 @@ async def test_a_past_that_was_given_out_does_not_change(proxy: Proxy, clock: Ma
     proxy.add(2)
     proxy.reader.past()
     assert sums(past) == {FAST: 1}
+
+
+async def test_segments_are_bounded_whatever_the_store_holds(
+    proxy: Proxy, clock: ManualClock
+) -> None:
+    """The largest of each block stay, open or sealed; the class is whole."""
+    for number in range(1, 4):
+        key = slot_key("p", "m", slot_at(clock.wall()))
+        fields = {f"fast|chat|s{number}.{index}|n": index for index in range(1, 501)}
+        await proxy.store.add(Batch("x", number), {key: {"fast|chat|n": 9, **fields}}, 1000)
+        clock.advance(SLOT_S)
+        past = await proxy.settle()
+        for cells in past.blocks.values():
+            assert len(cells) <= 1 + MAX_PARTS
+    clock.advance(OPEN_SLOTS * SLOT_S)
+    [cells] = [cells for cells in (await proxy.settle()).blocks.values() if cells]
+    assert cells[FAST, CHAT, POOLED] == {"n": 27}
+    kept = [fields["n"] for (_, _, part), fields in cells.items() if part]
+    assert len(kept) == MAX_PARTS
+    assert min(kept) > 500 - MAX_PARTS
 
 
 # --- There and back, whatever happens ---------------------------------------------------------

@@ -16,6 +16,7 @@ from policies.types import Arm, ArmId, ClassId, Source, SpecUsage, Status, Trial
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import CellSummary, Snapshot, SnapshotBuilder
+from router.types import POOLED
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN
 
 CODE = ClassId("code_gen")
@@ -47,7 +48,7 @@ def sums(*trials: Trial) -> Cells:
     cells: Cells = {}
     for item in trials:
         added = increments(item, typical_tokens(item.class_id))
-        merge_cells(cells, {(item.arm_id, item.class_id): added})
+        merge_cells(cells, {(item.arm_id, item.class_id, POOLED): added})
     return cells
 
 
@@ -187,7 +188,7 @@ def test_arms_that_left_the_route_are_left_out() -> None:
 def test_garbage_in_the_store_costs_itself_only() -> None:
     """Fields nobody understands, negative counts."""
     cells = sums(trial())
-    cells[FAST, CHAT] |= {"nonsense": 7, "tokens": -5}
+    cells[FAST, CHAT, POOLED] |= {"nonsense": 7, "tokens": -5}
     shown = cell(build({0: cells}))
     assert (shown.ended[Status.OK], shown.tokens) == (1, 0)
 

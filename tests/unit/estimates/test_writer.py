@@ -10,9 +10,10 @@ import pytest
 from policies.types import ArmId, ClassId
 from router.errors import StoreError
 from router.estimates.layout import slot_at, slot_key
-from router.estimates.writer import Writer
+from router.estimates.writer import MAX_SLOT_PARTS, Writer
 from router.stores.base import Batch, Deltas
 from router.stores.memory import MemoryStore
+from router.types import POOLED, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import Fault, FaultyStore
@@ -148,7 +149,7 @@ async def test_what_is_not_confirmed_is_still_known(world: World) -> None:
     world.add(2)
     world.clock.advance(500)
     world.add(4)
-    assert world.writer.unconfirmed("m") == {(FAST, CHAT): {"n": 7}}
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 7}}
     assert world.writer.unconfirmed("other") == {}
     await world.writer.flush()
     assert world.writer.unconfirmed("m") == {}
@@ -172,7 +173,7 @@ async def test_a_request_without_room_is_dropped_whole_and_counted() -> None:
     world.writer.add("m", PLAIN, CHAT, {"n": 1, "tokens": 10})
     world.writer.add("m", FAST, CHAT, {"n": 1, "tokens": 20})
     assert world.writer.dropped == 2
-    assert world.writer.unconfirmed("m") == {(FAST, CHAT): {"n": 2, "tokens": 30}}
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 2, "tokens": 30}}
 
 
 async def test_room_comes_back_when_the_store_confirms() -> None:
@@ -254,3 +255,31 @@ async def test_increments_that_the_store_refused_are_counted(world: World) -> No
     writer.add("m", FAST, CHAT, {"n": 1})
     await writer.flush()
     assert writer.refused == 3
+
+
+async def test_a_segment_counts_in_its_class_and_apart(world: World) -> None:
+    """Of what counts apart only what bears on arms' effects."""
+    sums = {"n": 1, "status.ok": 1, "y.s.n": 1, "ttft.7": 1}
+    world.writer.add("m", FAST, CHAT, sums, SegmentId("a1"))
+    world.writer.add("m", FAST, CHAT, sums, SegmentId("+"))
+    await world.writer.flush()
+    small = {"n": 1, "status.ok": 1, "y.s.n": 1}
+    assert await world.stored() == {
+        **{f"fast|chat|{name}": 2 for name in sums},
+        **{f"fast|chat|a1|{name}": 1 for name in small},
+        **{f"fast|chat|+|{name}": 1 for name in small},
+    }
+
+
+async def test_the_number_of_segments_of_a_slot_is_bounded(world: World) -> None:
+    """Those beyond it count in their class and its copy band; the next slot has room again."""
+    for slot in range(2):
+        for index in range(MAX_SLOT_PARTS + 10):
+            world.writer.add("m", FAST, CHAT, {"n": 1}, SegmentId(f"s{slot}.{index}"))
+            world.writer.add("m", FAST, CHAT, {"n": 1}, SegmentId(f"t{slot}.{index}+"))
+        world.clock.advance(10)
+    cells = world.writer.unconfirmed("m")
+    assert cells[FAST, CHAT, POOLED] == {"n": 4 * (MAX_SLOT_PARTS + 10)}
+    assert len(cells) == 2 + 2 * MAX_SLOT_PARTS
+    copying = sum(fields["n"] for key, fields in cells.items() if key[2].endswith("+"))
+    assert copying == 2 * (MAX_SLOT_PARTS + 10)

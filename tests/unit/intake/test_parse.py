@@ -87,3 +87,10 @@ def test_a_missing_model_is_told_as_a_parameter() -> None:
     with pytest.raises(RequestError) as caught:
         parse(b"{}")
     assert caught.value.param == "model"
+
+
+def test_the_client_s_headers_come_along() -> None:
+    """As they were sent; none where none were given."""
+    headers = (("X-A", "1"), ("x-a", "2"))
+    assert parse_request(Endpoint.CHAT, b'{"model":"m"}', headers).headers == headers
+    assert parse_request(Endpoint.CHAT, b'{"model":"m"}').headers == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.stores.memory import MemoryStore
-from router.types import Outcome
+from router.types import POOLED, Outcome, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
 from tests.support.clock import ManualClock
 
@@ -67,12 +68,28 @@ async def test_an_outcome_reaches_sums_metrics_and_log(tmp_path: Path) -> None:
     Recorder(writer, metrics, log, clock).record(ctx, made, result)
     await log.flush()
     assert writer.unconfirmed("m") == {
-        (FAST, CHAT): increments(trial_of(ctx, made, result), typical_tokens(CHAT))
+        (FAST, CHAT, POOLED): increments(trial_of(ctx, made, result), typical_tokens(CHAT))
     }
     assert b'specroute_requests_total{class="chat",model="m",pool="fast",status="ok"} 1.0' in (
         metrics.exposition()
     )
     assert (tmp_path / "d.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_what_is_learned_counts_for_the_segment_too() -> None:
+    """And for the copy band that the classifier expects."""
+    clock = ManualClock()
+    writer = Writer(MemoryStore(clock), clock, prefix="p", ttl_s=100)
+    recorder = Recorder(writer, Metrics(), DecisionLog(None), clock)
+    ctx = replace(context(), segment=SegmentId("a1"))
+    recorder.record(ctx, decision(), outcome())
+    copying = replace(ctx.classification, copy_ratio=0.9)
+    recorder.record(replace(ctx, classification=copying), decision(), outcome())
+    assert {key: fields["n"] for key, fields in writer.unconfirmed("m").items()} == {
+        (FAST, CHAT, POOLED): 2,
+        (FAST, CHAT, "a1"): 1,
+        (FAST, CHAT, "a1+"): 1,
+    }
 
 
 def test_a_flaw_in_the_books_never_fails_a_request(

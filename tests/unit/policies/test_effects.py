@@ -18,7 +18,7 @@ from policies.estimators.effects import (
     draw_effects,
     noise_variance,
 )
-from policies.types import ArmView, ClassId, FloatArray
+from policies.types import ArmView, ClassId, FloatArray, Prior
 
 
 def view_of(n: FloatArray, mean: FloatArray, sd: float = 0.3) -> ArmView:
@@ -170,3 +170,55 @@ def test_draws_have_the_posteriors_mean_and_covariance() -> None:
     assert np.allclose(drawn.mean(axis=0), effects.mean, atol=6 * 0.3 / 200_000**0.5)
     assert np.allclose(np.cov(drawn.T), covariance, atol=6 * 0.09 * (2 / 200_000) ** 0.5)
     assert not drawn[:, 0].any()
+
+
+PRIOR = Prior(
+    np.array([0.0, -0.4, 0.3]), np.array([[0.0, 0.0, 0.0], [0.0, 0.04, 0.02], [0.0, 0.02, 0.09]])
+)
+
+
+def test_a_views_own_prior_takes_the_place_of_the_policys() -> None:
+    """Conjugate: precisions add, and means by precision."""
+    view = view_of(np.full((4, 3), 5.0), np.zeros((4, 3)))
+    flat = arm_effects(view)
+    own, prior = (np.linalg.inv(of.covariance[1:, 1:]) for of in (flat, PRIOR))
+    expected = np.linalg.solve(own + prior, own @ flat.mean[1:] + prior @ PRIOR.mean[1:])
+    posterior = arm_effects(replace(view, prior=PRIOR), prior_sd=0.5)
+    assert posterior.mean[1:] == pytest.approx(expected)
+    assert posterior.covariance[1:, 1:] == pytest.approx(np.linalg.inv(own + prior))
+
+
+def test_without_data_the_posterior_is_the_views_prior() -> None:
+    """That is where a new segment starts."""
+    posterior = arm_effects(
+        replace(ArmView.empty(ClassId("chat"), example_arms(3)), prior=PRIOR), prior_sd=0.5
+    )
+    assert posterior.mean == pytest.approx(PRIOR.mean)
+    assert posterior.covariance == pytest.approx(PRIOR.covariance)
+
+
+def test_estimates_without_a_prior_leave_the_views_out() -> None:
+    """Verdicts rest on data alone."""
+    view = view_of(np.full((4, 3), 5.0), np.zeros((4, 3)))
+    plain, given_ = arm_effects(view), arm_effects(replace(view, prior=PRIOR))
+    assert (given_.mean == plain.mean).all()
+    assert (given_.covariance == plain.covariance).all()
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        replace(PRIOR, mean=np.array([0.0, np.nan, 0.0])),
+        replace(PRIOR, mean=np.zeros(2)),
+        replace(PRIOR, covariance=-PRIOR.covariance),
+        replace(PRIOR, covariance=np.zeros((3, 3))),
+        replace(PRIOR, covariance=np.ones((3, 3)) - np.eye(3) * 0.9),
+        replace(PRIOR, covariance=np.full((3, 3), np.inf)),
+    ],
+    ids=["nan", "shape", "negative", "zero", "no correlation", "infinite"],
+)
+def test_a_prior_that_cannot_be_true_is_left_out(prior: Prior) -> None:
+    """The policy's own is used instead."""
+    view = view_of(np.full((4, 3), 5.0), np.zeros((4, 3)))
+    plain, given_ = (arm_effects(of, prior_sd=0.5) for of in (view, replace(view, prior=prior)))
+    assert (given_.mean == plain.mean).all()

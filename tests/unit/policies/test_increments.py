@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from policies.estimators.histogram import bucket
-from policies.estimators.increments import increments
+from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, ClassId, Source, SpecUsage, Status, Trial
 
 SPEC = SpecUsage(43, 129, 10, (39, 1, 0, 3), 3)
@@ -130,3 +130,11 @@ def test_durations_that_cannot_be_true_are_left_out(seconds: float) -> None:
     sums = increments(replace(TRIAL, ttft_s=seconds), 53)
     assert not any(name.startswith("ttft") for name in sums)
     assert f"e2e.{bucket(1.24)}" in sums
+
+
+def test_the_fields_of_effects_are_those_an_arm_view_reads() -> None:
+    """A segment's cell is small: whatever the view needs, and nothing else."""
+    sums = increments(TRIAL, 53)
+    small = effect_fields(sums)
+    assert set(small) == {"n", "status.ok", "y.s.n", "y.s.s", "y.s.q"}
+    assert small.items() <= sums.items()

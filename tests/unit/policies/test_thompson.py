@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from policies.checks import example_arms, example_view
+from policies.checks import example_arms, example_prior, example_view
 from policies.thompson import (
     ThompsonParameters,
     ThompsonPolicy,
@@ -125,3 +125,11 @@ def test_impossible_failure_counts_leave_the_prior(absurd: float) -> None:
     a, b = failure_posterior(view)
     assert a.tolist() == [0.2, 1.2]
     assert b.tolist() == [9.8, 19.8]
+
+
+def test_a_view_without_data_gets_the_shares_of_its_prior() -> None:
+    """A new segment starts with what its class does."""
+    prior = example_prior(ARMS, [0.0, 0.4, -0.4, 0.4])
+    p = shares(replace(ArmView.empty(ClassId("chat"), ARMS), prior=prior))
+    assert p.argmax() == 2
+    assert p[2] > 0.85

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from policies.types import ArmId, Proposal
 from router.fleet.state import FleetState
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan
-from router.types import Decision
+from router.types import Decision, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN, classification, pool, request, route_facts
 
 THIRD = ArmId("third")
@@ -70,6 +72,24 @@ def test_when_the_wanted_arms_are_gone_plain_decoding_comes_first(
 def test_a_class_without_a_proposal_gets_the_baseline() -> None:
     """Whatever the policy thinks of others."""
     assert choose(0.99, 0.0, 1.0, 0.0, class_id="new").arm_id == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("segment", "copy_ratio", "expected"),
+    [("", 0.0, PLAIN), ("new", 0.0, PLAIN), ("a1", 0.0, FAST), ("a1", 0.9, THIRD)],
+)
+def test_a_segment_that_is_told_apart_has_its_own_shares(
+    segment: str, copy_ratio: float, expected: ArmId
+) -> None:
+    """And so have its requests that will repeat much of their prompt."""
+    shares = {"a1": [0.0, 1.0, 0.0], "a1+": [0.0, 0.0, 1.0]}
+    parts = {
+        (CHAT, SegmentId(part)): Proposal(np.array(p), np.zeros(3)) for part, p in shares.items()
+    }
+    made = replace(plan(1.0, 0.0, 0.0), parts=parts)
+    chooser = Chooser(FACTS, FleetState(FACTS), made, uniform=lambda: 0.5)
+    about = replace(classification(), copy_ratio=copy_ratio)
+    assert chooser.choose(request(), about, SegmentId(segment)).arm_id == expected
 
 
 def test_a_new_plan_counts_from_the_next_request_on() -> None:

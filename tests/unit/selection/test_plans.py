@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from policies.types import ArmView, ClassId, Proposal
-from router.selection.plans import Plan, baseline_only, make_plan
+from router.selection.plans import VIEWS_PER_STEP, Plan, baseline_only, make_plan, plan_steps
+from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT
 
 CODE = ClassId("code_gen")
@@ -79,3 +80,65 @@ def test_a_class_nobody_knows_gets_the_baseline() -> None:
     """A classifier may be newer than the plan."""
     assert plan({}).proposal(CHAT).probabilities.tolist() == [1.0, 0.0]
     assert baseline_only(ARMS[::-1]).probabilities.tolist() == [0.0, 1.0]
+
+
+def parted(*names: str) -> Plan:
+    """A plan in which these parts of a class are told apart, each with a share of its own."""
+    views = [(CHAT, POOLED, ArmView.empty(CHAT, ARMS))]
+    views += [(CHAT, SegmentId(name), ArmView.empty(CHAT, ARMS)) for name in names]
+    shares = iter([i / 10 for i in range(len(views))])
+
+    class Counting:
+        name = "counting"
+
+        def propose(self, view: ArmView, rng: np.random.Generator) -> Proposal:
+            share = next(shares)
+            return Proposal(np.array([1 - share, share]), np.zeros(2))
+
+    *_, made = plan_steps(Counting(), views, ARMS, version=1, rng=np.random.default_rng(0))
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("told", "part", "share"),
+    [
+        ((), "a", 0.0),
+        (("a",), "a", 0.1),
+        (("a",), "b", 0.0),
+        (("a",), "", 0.0),
+        (("a",), "a+", 0.1),
+        (("a",), "+", 0.0),
+        (("+", "a"), "a+", 0.1),
+        (("+", "a"), "a", 0.2),
+        (("+", "a", "a+"), "a+", 0.3),
+        (("+", "a"), "b+", 0.1),
+        (("+", "a"), "b", 0.0),
+    ],
+)
+def test_a_part_gets_its_own_proposal_or_its_classs(
+    told: tuple[str, ...], part: str, share: float
+) -> None:
+    """Where the class is split by copy band, the band comes before the segment."""
+    assert parted(*told).proposal(CHAT, SegmentId(part)).probabilities[1] == share
+
+
+def test_a_part_for_which_the_policy_fails_gets_the_baseline() -> None:
+    """And its class is named."""
+    views = [(CHAT, part, ArmView.empty(CHAT, ARMS)) for part in (POOLED, SegmentId("a"))]
+    *_, made = plan_steps(
+        Scripted({CHAT: [2.0, 0.0]}), views, ARMS, version=1, rng=np.random.default_rng(0)
+    )
+    assert made is not None
+    assert made.spoiled == (CHAT,)
+    assert made.proposal(CHAT, SegmentId("a")).probabilities.tolist() == [1.0, 0.0]
+
+
+def test_a_plan_is_made_in_pieces() -> None:
+    """So that requests get their turn in between."""
+    views = [(CHAT, SegmentId(f"s{i}"), ArmView.empty(CHAT, ARMS)) for i in range(40)]
+    *pieces, made = plan_steps(
+        Scripted({CHAT: [0.5, 0.5]}), views, ARMS, version=1, rng=np.random.default_rng(0)
+    )
+    assert pieces == [None] * (40 // VIEWS_PER_STEP)
+    assert isinstance(made, Plan)

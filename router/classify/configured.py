@@ -1,0 +1,36 @@
+"""Configuration → classifier, and the classes that it may answer with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from policies.types import ClassId
+from router.classify.base import CLASSES, OTHER, Classifier
+from router.classify.class_rules import RuledClassifier
+from router.classify.load import default_classifier
+from router.classify.model import load
+from router.classify.trained import TrainedClassifier
+from router.config.models import Classify
+from router.errors import ConfigError
+
+
+def class_ids(config: Classify) -> tuple[ClassId, ...]:
+    """All classes that a request may get: built-in ones, those of rules, and `OTHER`."""
+    own = (ClassId(rule.class_id) for rule in config.rules)
+    return tuple(dict.fromkeys((*CLASSES, *own, OTHER)))
+
+
+def configured_classifier(config: Classify) -> Classifier:
+    """What judges a request by itself, rules first.
+
+    Raises:
+        ConfigError: The operator's own weights cannot be used.
+    """
+    if config.weights is None:
+        learned = default_classifier()
+    else:
+        try:
+            learned = TrainedClassifier(load(Path(config.weights)))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"classify.weights: {error}") from error
+    return RuledClassifier(learned, config.rules) if config.rules else learned

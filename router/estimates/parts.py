@@ -1,0 +1,259 @@
+"""Sums of a class by stratum and part, and how parts are put together to groups of strata.
+
+Pure. A part is a segment, perhaps with a copy band (`router.estimates.layout`); a group is what has
+strata of its own. Rows are arrays, because a class may have sixty blocks of a hundred parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.estimators.cells import CellSums
+from policies.estimators.increments import FIXED_POINT
+from policies.types import Arm, ArmId, FloatArray, Status
+from router.types import POOLED, SegmentId
+
+IntArray = NDArray[np.int64]
+
+MIN_N = 20
+"""Observations below which a part is not told apart. Judgement: a verdict needs some 24 a side."""
+
+MIN_PER_STRATUM = 2.0
+"""Fewer observations to a stratum than this mostly meet no other arm in it, and say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strata:
+    """Sums of one class in one block, disjoint: what is in no part is in `POOLED`.
+
+    Attributes:
+        sums: n, sum and sum of squares of log cost, shape (rows, 3, arms).
+        kind: Code of each row's kind of log cost, shape (rows,).
+        part: Code of each row's part, shape (rows,).
+        ended: Requests that ended well and that failed, shape (parts, 2, arms).
+        ended_part: Codes of these parts, shape (parts,).
+        names: Code to part.
+    """
+
+    sums: FloatArray
+    kind: IntArray
+    part: IntArray
+    ended: FloatArray
+    ended_part: IntArray
+    names: Mapping[int, SegmentId]
+
+
+def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, CellSums]]) -> Strata:
+    """Lays the cells of a class out; `cells[POOLED]` is the whole of it, parts included.
+
+    Where parts hold more than the whole, which no writer of ours adds, the rest is empty.
+    """
+    columns = {arm.arm_id: index for index, arm in enumerate(arms)}
+    rows: dict[tuple[SegmentId, str], FloatArray] = {}
+    ended = {part: np.zeros((2, len(arms))) for part in {POOLED, *cells}}
+    for part, by_arm in cells.items():
+        for arm_id, cell in by_arm.items():
+            column = columns.get(arm_id)
+            if column is None:
+                continue
+            ended[part][:, column] = cell.count(Status.OK), cell.count(Status.FAILED)
+            for kind, cost in cell.log_cost.items():
+                row = rows.setdefault((part, kind), np.zeros((3, len(arms))))
+                row[:, column] = cost.n, cost.s, cost.q
+    _take_out_parts(rows, ended)
+    order = sorted(key for key, row in rows.items() if row[0].any())
+    parts = sorted(ended)
+    return Strata(
+        sums=np.stack([rows[key] for key in order]) * _UNITS if order else _none(3, arms),
+        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.int64),
+        part=np.array([_code(part) for part, _ in order], dtype=np.int64),
+        ended=np.stack([ended[part] for part in parts]),
+        ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
+        names={_code(part): part for part in parts},
+    )
+
+
+def _take_out_parts(
+    rows: Mapping[tuple[SegmentId, str], FloatArray], ended: Mapping[SegmentId, FloatArray]
+) -> None:
+    """Leaves under `POOLED` what is in no part."""
+    for (part, kind), row in rows.items():
+        if part and (POOLED, kind) in rows:
+            rows[POOLED, kind][:] -= row
+    for (part, _), row in rows.items():
+        if not part:
+            row[:, ~_possible(row)] = 0.0
+    rest = ended[POOLED]
+    for part, counts in ended.items():
+        if part:
+            rest -= counts
+    rest[rest < 0.0] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The strata of a class over several blocks.
+
+    Attributes:
+        sums: As in `Strata`.
+        block: Which block a row is of, counted from 0, shape (rows,).
+        kind: As in `Strata`.
+        part: Index into `names`, shape (rows,).
+        ended: As in `Strata`.
+        ended_block: Which block an entry of `ended` is of.
+        ended_part: Index into `names`.
+        names: Parts.
+    """
+
+    sums: FloatArray
+    block: IntArray
+    kind: IntArray
+    part: IntArray
+    ended: FloatArray
+    ended_block: IntArray
+    ended_part: IntArray
+    names: tuple[SegmentId, ...]
+
+    def telling(self, group: Callable[[SegmentId], SegmentId]) -> dict[SegmentId, int]:
+        """Groups of parts with data enough to be told apart, and their observations."""
+        keys, index = _grouped(self.names, group)
+        if not len(self.part):
+            return {}
+        at = index[self.part]
+        n = np.bincount(at, self.sums[:, 0].sum(axis=1), len(keys))
+        order = np.lexsort((self.kind, self.block, at))
+        first = _changes(at[order], self.block[order], self.kind[order])
+        strata = np.maximum(np.bincount(at[order][first], minlength=len(keys)), 1)
+        enough = (n >= MIN_N) & (n >= MIN_PER_STRATUM * strata)
+        return {key: int(n[i]) for i, key in enumerate(keys) if enough[i] and key}
+
+    def grouped(
+        self, keys: Sequence[SegmentId], group: Callable[[SegmentId], SegmentId]
+    ) -> Grouped:
+        """Puts parts together; `group` answers one of `keys` for each part."""
+        position = {key: i for i, key in enumerate(keys)}
+        index = np.array([position[group(name)] for name in self.names] or [0], dtype=np.int64)
+        at = np.concatenate([index[self.part], np.arange(len(keys))])  # no group without a row
+        block = np.concatenate([self.block, np.full(len(keys), -1)])
+        kind = np.concatenate([self.kind, np.zeros(len(keys), dtype=np.int64)])
+        sums = np.concatenate([self.sums, np.zeros((len(keys), *self.sums.shape[1:]))])
+        order = np.lexsort((kind, block, at))
+        at, block, kind = at[order], block[order], kind[order]
+        first = _changes(at, block, kind)
+        added = np.add.reduceat(sums[order], first, axis=0)
+        at, block = at[first], block[first]
+        only = np.bincount(at, minlength=len(keys)) == 1
+        kept = (block >= 0) | only[at]
+        at = at[kept]
+        return Grouped(
+            added[kept],
+            block[kept],
+            tuple(np.searchsorted(at, np.arange(len(keys))).tolist()),
+            index[self.ended_part],
+            self.ended,
+            self.ended_block,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Strata of groups, one group after another.
+
+    Attributes:
+        sums: Shape (rows, 3, arms).
+        block: Shape (rows,); -1 for a row without anything in it.
+        starts: First row of each group.
+        ended_group: Group of each entry of `ended`.
+        ended: Shape (entries, 2, arms).
+        ended_block: Block of each entry.
+    """
+
+    sums: FloatArray
+    block: IntArray
+    starts: tuple[int, ...]
+    ended_group: IntArray
+    ended: FloatArray
+    ended_block: IntArray
+
+    def weighted(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Rows, and requests by group and how they ended, each by the weight of its block."""
+        known = np.append(weights, 0.0)
+        ended = np.zeros((len(self.starts), *self.ended.shape[1:]))
+        by_block = self.ended * known[self.ended_block][:, None, None]
+        np.add.at(ended, self.ended_group, by_block)
+        return self.sums * known[self.block][:, None, None], ended
+
+
+def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
+    """Puts the strata of a class in several blocks one after another."""
+    there = [(i, strata) for i, strata in enumerate(blocks) if strata is not None]
+    names: dict[int, SegmentId] = {}
+    for _, strata in there:
+        names |= strata.names
+    codes = np.array(sorted(names), dtype=np.int64)
+    part = _joined([strata.part for _, strata in there])
+    ended_part = _joined([strata.ended_part for _, strata in there])
+    return Gathered(
+        np.concatenate([_none(3, arms), *(strata.sums for _, strata in there)]),
+        _joined([np.full(len(strata.part), i) for i, strata in there]),
+        _joined([strata.kind for _, strata in there]),
+        np.searchsorted(codes, part),
+        np.concatenate([_none(2, arms), *(strata.ended for _, strata in there)]),
+        _joined([np.full(len(strata.ended_part), i) for i, strata in there]),
+        np.searchsorted(codes, ended_part),
+        tuple(names[code] for code in codes.tolist()),
+    )
+
+
+def _changes(*sorted_keys: IntArray) -> IntArray:
+    """Where a new combination of keys begins."""
+    new = np.ones(len(sorted_keys[0]), dtype=np.bool_)
+    new[1:] = np.any([keys[1:] != keys[:-1] for keys in sorted_keys], axis=0)
+    return np.flatnonzero(new)
+
+
+_UNITS = np.array([1.0, 1.0 / FIXED_POINT, 1.0 / FIXED_POINT])[None, :, None]
+
+
+_SLACK = 5e-5 * FIXED_POINT**2
+"""What rounding adds to a mean of squares."""
+
+
+def _possible(row: FloatArray) -> NDArray[np.bool_]:
+    n, s, q = row
+    possible: NDArray[np.bool_] = (
+        (n > 0.0) & (q >= 0.0) & (s * s <= q * n * FIXED_POINT + _SLACK * n * n)
+    )
+    return possible
+
+
+def _none(figures: int, arms: Sequence[Arm]) -> FloatArray:
+    return np.zeros((0, figures, len(arms)))
+
+
+def _joined(arrays: Iterable[NDArray[np.int64]]) -> IntArray:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+
+
+def _grouped(
+    names: Sequence[SegmentId], group: Callable[[SegmentId], SegmentId]
+) -> tuple[list[SegmentId], IntArray]:
+    keys: dict[SegmentId, int] = {}
+    index = [keys.setdefault(group(name), len(keys)) for name in names]
+    return list(keys), np.array(index or [0], dtype=np.int64)
+
+
+@lru_cache(maxsize=4096)
+def _code(part: SegmentId) -> int:
+    """A number for a part, the same everywhere; 0 is `POOLED`."""
+    if not part:
+        return 0
+    digest = hashlib.blake2b(part.encode(errors="replace"), digest_size=7).digest()
+    return int.from_bytes(digest, "big") + 1

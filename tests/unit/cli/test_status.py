@@ -1,0 +1,63 @@
+"""Lines below the tables of `specroute status`."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from router.cli.status import render_state
+
+
+def event(**more: Any) -> dict[str, Any]:
+    """Something that was found."""
+    return {
+        "time": 5.0,
+        "kind": "segment_differs",
+        "class": "chat",
+        "segment": "3fa2",
+        "copying": False,
+        "pool": "fast",
+        "time_ratio": {"value": 0.61, "low": 0.5, "high": 0.75},
+        "level": 0.99,
+        **more,
+    }
+
+
+def shown(*events: dict[str, Any]) -> str:
+    """What is printed of a route with these events."""
+    route = {"model": "m", "policy": "thompson", "baseline": "plain", "pools": [], "classes": []}
+    state = {
+        "version": "1",
+        "data_url": "http://x",
+        "ready": True,
+        "store": {"url": "memory:", "up": True},
+        "routes": [{**route, "events": list(events)}],
+    }
+    console = Console(width=400, record=True, file=StringIO())
+    console.print(render_state(state))
+    return console.export_text()
+
+
+def test_a_segment_that_differs_is_a_line_below_the_table() -> None:
+    """With its figures."""
+    line = (
+        "chat, segment 3fa2: pool fast takes 0.61 times (0.50 … 0.75) the time it takes in the "
+        "rest of the class"
+    )
+    assert line in shown(event())
+    assert "segment 3fa2, answers that repeat the request:" in shown(event(copying=True))
+    assert "segment" not in shown()
+
+
+def test_a_class_that_splits_is_a_line_too() -> None:
+    """It names no segment."""
+    line = shown(event(kind="class_splits", segment="", **{"class": "text_edit"}))
+    assert "text_edit is two kinds of work" in line
+
+
+def test_only_the_newest_are_shown() -> None:
+    """All of them are in /api/state."""
+    text = shown(*(event(time=float(i), segment=f"seg{i}x") for i in range(9)))
+    assert [i for i in range(9) if f"seg{i}x" in text] == [4, 5, 6, 7, 8]
