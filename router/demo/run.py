@@ -35,12 +35,12 @@ from router.errors import ConfigError
 
 WORKERS = 2
 DEFAULT_DURATION_S = 240.0
-DEMO_CLASSES = ("code_edit", "structured", "chat", "creative")
-"""Of the ten classes there are prompts for, the four that differ most: each gets enough answers."""
+DEMO_CLASSES = ("code_edit", "structured", "creative")
+"""Of the ten classes there are prompts for, the three that differ most: each gets enough answers."""
 DEMO_MAX_TOKENS = 64
 """Short answers, many of them: a verdict needs answers, and a minute has few on two cores."""
-DEMO_FLOOR = 0.1
-"""Share that every pool keeps, the baseline included. Five times the default: verdicts need answers
+DEMO_FLOOR = 0.2
+"""Share that every pool keeps, the baseline included. Ten times the default: verdicts need answers
 from both sides, and four minutes are short."""
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
