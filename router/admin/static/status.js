@@ -2,6 +2,7 @@
 "use strict";
 
 const REFRESH_MS = 1000;
+const SHOWN_EVENTS = 5;
 const UNKNOWN = "–";
 
 const percent = (value, sign) =>
@@ -73,6 +74,23 @@ function table(route) {
   return node;
 }
 
+function eventLine(event) {
+  const ratio = event.time_ratio;
+  const figures = `${figure(ratio.value)} times (${figure(ratio.low)} … ${figure(ratio.high)}) the time`;
+  const who = event.kind === "class_splits"
+    ? `${event.class} is two kinds of work: where answers repeat the request, ` +
+      `pool ${event.pool} takes ${figures} it takes elsewhere`
+    : `${event.class}, segment ${event.segment}: pool ${event.pool} takes ${figures} it takes in ` +
+      "the rest of the class";
+  return element("li", `${who}, against the baseline`);
+}
+
+function events(route) {
+  const list = element("ul", undefined, "events");
+  list.append(...[...route.events].sort((a, b) => b.time - a.time).slice(0, SHOWN_EVENTS).map(eventLine));
+  return list;
+}
+
 function section(route) {
   const node = element("section");
   node.append(element("h2", `${route.model} · policy ${route.policy}`));
@@ -87,6 +105,7 @@ function section(route) {
   const scroll = element("div", undefined, "scroll");
   scroll.append(table(route));
   node.append(scroll);
+  if (route.events.length) node.append(element("h3", "Events"), events(route));
   return node;
 }
 
