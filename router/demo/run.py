@@ -36,7 +36,7 @@ from router.errors import ConfigError
 WORKERS = 2
 DEFAULT_DURATION_S = 240.0
 DEMO_CLASSES = ("code_edit", "structured", "creative")
-"""Of the ten classes there are prompts for, the three that differ most: each gets enough answers."""
+"""Of the ten classes there are prompts for, the three that differ most: each gets its answers."""
 DEMO_MAX_TOKENS = 64
 """Short answers, many of them: a verdict needs answers, and a minute has few on two cores."""
 DEMO_FLOOR = 0.2
