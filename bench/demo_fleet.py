@@ -36,7 +36,7 @@ class Sample:
 
 
 def ask(pool: RunningPool, prompt: DemoPrompt, seed: int) -> Sample | None:
-    """Send one prompt to one pool; None if the answer is too short to time."""
+    """Send one prompt to one pool; None if there is no answer that is long enough to time."""
     address = pool.url.removeprefix("http://")
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
     body = json.dumps({**prompt.body, "model": MODEL, "seed": seed})
@@ -46,6 +46,8 @@ def ask(pool: RunningPool, prompt: DemoPrompt, seed: int) -> Sample | None:
         answer = json.loads(connection.getresponse().read())
     finally:
         connection.close()
+    if "timings" not in answer:
+        return None  # the prompt did not fit the model's context
     timings = answer["timings"]
     tokens = int(timings["predicted_n"])
     if tokens < _MIN_TOKENS:

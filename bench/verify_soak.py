@@ -29,7 +29,10 @@ class Counts:
 
     finished: int = 0
     left: int = 0
-    errors: int = 0
+    cut: int = 0
+    """Answers that ended before their end."""
+    refused: int = 0
+    """Connections that were not taken, or reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ async def _client(port: int, rng: random.Random, counts: Counts, abort_share: fl
             while b"0\r\n\r\n" not in tail:
                 data = await reader.read(_READ)
                 if not data:
-                    counts.errors += 1
+                    counts.cut += 1
                     break
                 seen += data.count(b"data: ")
                 tail = (tail + data)[-64:]
@@ -64,7 +67,7 @@ async def _client(port: int, rng: random.Random, counts: Counts, abort_share: fl
                 counts.finished += 1
             writer.close()
         except (ConnectionError, OSError):
-            counts.errors += 1
+            counts.refused += 1
 
 
 async def _read(proxy: Proxy, began: float) -> Reading:
@@ -138,7 +141,8 @@ def tables(*, streams: int, seconds: float, abort_share: float = 0.3) -> str:
     growth = readings[-2].memory_mb / warm.memory_mb - 1
     return (
         f"{streams} concurrent streams, {abort_share:.0%} left in the middle: "
-        f"{counts.finished:,} finished, {counts.left:,} left, {counts.errors} errors; memory "
+        f"{counts.finished:,} finished, {counts.left:,} left, {counts.cut} cut, "
+        f"{counts.refused} refused; memory "
         f"{growth:+.1%} from the first quarter to the end; {readings[-1].in_flight} in flight "
         "after the last client had gone.\n\n"
         "| s | memory MB | descriptors | in flight |\n|---:|---:|---:|---:|\n"
