@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +74,10 @@ def test_places_are_inside_and_rise(text: str) -> None:
     places = [at for _, at in built_in().scan(folded)]
     assert places == sorted(set(places))
     assert all(0 <= at < len(folded) for at in places)
+
+
+def test_compiling_takes_little_time() -> None:
+    """A router starts in a fraction of a second: no term may bring a set of letters of its own."""
+    before = time.process_time()
+    built_in.__wrapped__()
+    assert time.process_time() - before < 1.0
