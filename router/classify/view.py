@@ -25,16 +25,20 @@ SCRIPT_CHARS: Final = 120
 
 Script = Literal["latin", "cyrillic", "arabic", "devanagari", "kana", "hangul", "han", "other"]
 
-_SCRIPTS: Final[tuple[tuple[Script, re.Pattern[str]], ...]] = (
+_LETTERS: Final[Mapping[Script, re.Pattern[str]]] = {
+    "latin": re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]+"),
+    "arabic": re.compile("[\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff]+"),
+    "cyrillic": re.compile("[\u0400-\u052f]+"),
+    "han": re.compile("[\u3400-\u9fff]+"),
+    "kana": re.compile("[\u3040-\u30ff]+"),
+    "hangul": re.compile("[\uac00-\ud7af]+"),
+    "devanagari": re.compile("[\u0900-\u097f]+"),
+}
+_PRECEDENCE: Final[tuple[Script, ...]] = (
     # Kana before Han: Japanese has both, Chinese only Han.
-    ("kana", re.compile("[\u3040-\u30ff]")),
-    ("han", re.compile("[\u3400-\u9fff]")),
-    ("hangul", re.compile("[\uac00-\ud7af]")),
-    ("arabic", re.compile("[\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff]")),
-    ("cyrillic", re.compile("[\u0400-\u052f]")),
-    ("devanagari", re.compile("[\u0900-\u097f]")),
-    ("latin", re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")),
-)
+    "kana", "han", "hangul", "arabic", "cyrillic", "devanagari", "latin",
+)  # fmt: skip
+"""Which of two scripts with as many letters is named."""
 
 Dialect = Literal["chat", "completion", "messages", "responses"]
 """The shape of a body, told by its fields: OpenAI chat or completion, Anthropic, Responses."""
@@ -357,10 +361,15 @@ def _script(text: str) -> Script:
     sample = text[:SCRIPT_CHARS]
     if sample.isascii():
         return "latin"
-    counts = {script: len(letters.findall(sample)) for script, letters in _SCRIPTS}
+    counts: dict[Script, int] = {}
+    for script, letters in _LETTERS.items():
+        counts[script] = sum(map(len, letters.findall(sample)))
+        if 2 * counts[script] > len(sample) and script not in ("han", "kana"):
+            # More than all others together.
+            return script
     if 4 * counts["kana"] > counts["kana"] + counts["han"]:
         counts["kana"] += counts["han"]
-    best = max(counts, key=counts.__getitem__)
+    best = max(_PRECEDENCE, key=counts.__getitem__)
     return best if counts[best] else "other"
 
 
