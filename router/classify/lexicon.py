@@ -176,8 +176,7 @@ class Lexicon:
         for at in [place for place, letter in enumerate(text) if letter in first]:
             if at < free:
                 continue
-            pair = text[at : at + 2]
-            for term in (*heads.get(pair, ()), *heads.get(pair[0], ())):
+            for term in heads.get(text[at : at + 2]) or heads.get(text[at], ()):
                 if text.startswith(term, at):
                     free = at + len(term)
                     found.append((at, free))
@@ -186,11 +185,11 @@ class Lexicon:
 
 
 def _by_head(terms: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Order terms by their first two letters, the longest first."""
+    """Order terms by their first two letters, the longest first; a term may be one letter."""
     heads: dict[str, tuple[str, ...]] = {}
     for term in sorted(terms, key=len, reverse=True):
         heads[term[:2]] = (*heads.get(term[:2], ()), term)
-    return heads
+    return {head: (*found, *heads.get(head[:-1], ())) for head, found in heads.items()}
 
 
 def _gap(run: re.Match[str]) -> str:

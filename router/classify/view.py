@@ -84,6 +84,18 @@ _CONSTRAINTS: Final[tuple[tuple[str, Constraint], ...]] = (
 )
 """Fields of a body, or of `structured_outputs`, by which engines are told a form."""
 
+_FORM_FIELDS: Final = frozenset(
+    (
+        "response_format",
+        "output_format",
+        "text",
+        "output_config",
+        "structured_outputs",
+        *(name for name, _ in _CONSTRAINTS),
+    )
+)
+"""A body with none of them has no constraint."""
+
 
 class Excerpt(NamedTuple):
     """The beginning and the end of a text."""
@@ -361,14 +373,14 @@ def _script(text: str) -> Script:
     sample = text[:SCRIPT_CHARS]
     if sample.isascii():
         return "latin"
-    counts: dict[Script, int] = {}
+    counts: dict[Script, int] = dict.fromkeys(_LETTERS, 0)
     for script, letters in _LETTERS.items():
         counts[script] = sum(map(len, letters.findall(sample)))
-        if 2 * counts[script] > len(sample) and script not in ("han", "kana"):
-            # More than all others together.
-            return script
-    if 4 * counts["kana"] > counts["kana"] + counts["han"]:
-        counts["kana"] += counts["han"]
+        if script == "kana" and 4 * counts["kana"] > counts["kana"] + counts["han"]:
+            counts["kana"] += counts["han"]
+        # More than all others together needs no further counting, but Han waits for kana.
+        if script != "han" and 2 * max(counts[script], counts["han"]) > len(sample):
+            break
     best = max(_PRECEDENCE, key=counts.__getitem__)
     return best if counts[best] else "other"
 
@@ -397,6 +409,8 @@ def _names_a_tool(choice: object) -> bool:
 
 
 def _constraint(fields: Mapping[str, object]) -> Constraint:
+    if _FORM_FIELDS.isdisjoint(fields):
+        return ""
     for form in _forms(fields):
         kind = form.get("type") if isinstance(form, dict) else None
         if kind in ("json_object", "json_schema", "structural_tag"):
