@@ -231,7 +231,7 @@ def _formulas(lead: str) -> float:
 
 
 def _examples(opening: str) -> float:
-    if opening.count(":") < 2:
+    if ":" not in opening:
         return 0.0
     opening = opening.lower()
     return float("input:" in opening and "output:" in opening)

@@ -107,8 +107,13 @@ def evidence(f: Features) -> dict[str, float]:
         examples, choices, question_mark, tools, tool_forced, coding_tools, constrained, agent,
         prefilled_form, infill, _,
     ) = f  # fmt: skip
+    given = max(material, prior)
+    plain = 1.0 - code
+    without_code = 1.0 - max(code, prior_code)
+    grounded = min(1.0, grounding)
+    programs = program + proglang
     # How far the answer is tied to given text.
-    tied = 0.7 * min(1.0, grounding) * max(material, context)
+    tied = 0.7 * grounded * max(material, context)
     # Whether no verb of a task is there.
     idle = max(0.0, 1.0 - max(summarize, polish, make, explain, extract, question))
     questioning = min(1.2, 0.6 * question_mark + 0.6 * question)
@@ -128,55 +133,46 @@ def evidence(f: Features) -> dict[str, float]:
         "words of a software repository": (
             min(1.5, engineer) * (0.3 + 0.7 * max(agent, tools, 0.5 * prior))
         ),
-        "a gap to fill": (infill),
-        "words of rewording beside given text": (
-            polish * (0.7 + 0.3 * max(material, prior)) * (1.0 - code)
-        ),
-        "words of revision beside given text": (
-            rewrite * (0.3 + 0.7 * max(material, prior)) * (1.0 - max(code, prior_code))
-        ),
-        "words of correction beside prose": (fix * (1.0 - max(code, prior_code))),
+        "a gap to fill": infill,
+        "words of rewording beside given text": (polish * (0.7 + 0.3 * given) * plain),
+        "words of revision beside given text": (rewrite * (0.3 + 0.7 * given) * without_code),
+        "words of correction beside prose": (fix * without_code),
         "words of change beside words for a text": (
-            min(1.2, change)
-            * min(1.0, passage)
-            * max(material, prior)
-            * (1.0 - max(code, prior_code))
+            min(1.2, change) * min(1.0, passage) * given * without_code
         ),
         # Other work on a given text.
-        "words of summarising": (summarize * (0.5 + 0.5 * max(material, prior))),
-        "words of translation": (translate),
+        "words of summarising": (summarize * (0.5 + 0.5 * given)),
+        "words of translation": translate,
         "words of translation with the name of a language": (
             min(1.0, translate) * min(1.0, language)
         ),
         "a language is named beside text, and nothing else is asked": (
             min(1.0, language) * material * idle
         ),
-        "a question over given text": (material * (1.0 - code) * (0.6 + 0.4 * long) * questioning),
+        "a question over given text": (material * plain * (0.6 + 0.4 * long) * questioning),
         "words that tie the answer to given text": (
-            min(1.5, grounding) * max(material, context) * (1.0 - code)
+            min(1.5, grounding) * max(material, context) * plain
         ),
-        "a question over text given in the system prompt": (
-            context * min(1.0, grounding) * questioning
-        ),
+        "a question over text given in the system prompt": (context * grounded * questioning),
         # Structure: the form of the answer is set.
-        "the engine enforces a form": (constrained),
-        "a tool must be called": (tool_forced),
-        "tools are offered": (tools),
-        "a data format is named": (data_format),
+        "the engine enforces a form": constrained,
+        "a tool must be called": tool_forced,
+        "tools are offered": tools,
+        "a data format is named": data_format,
         "a data format is asked for": (
             min(1.2, data_format)
             * min(1.0, make + change + extract)
-            * (1.0 - 0.7 * min(1.0, program + proglang))
+            * (1.0 - 0.7 * min(1.0, programs))
         ),
         "words of databases": (min(1.5, sql)),
-        "words of extraction or labelling": (extract),
-        "the answer was begun in a form": (prefilled_form),
+        "words of extraction or labelling": extract,
+        "the answer was begun in a form": prefilled_form,
         # Code from nothing.
         "words of making beside words of programs": (
-            (1.0 - code) * min(1.2, make) * min(1.2, max(program, proglang))
+            plain * min(1.2, make) * min(1.2, max(program, proglang))
         ),
-        "words of programs without source code": ((1.0 - code) * min(1.6, program + proglang)),
-        "examples of input and output": (examples * (1.0 - code)),
+        "words of programs without source code": (plain * min(1.6, programs)),
+        "examples of input and output": (examples * plain),
         # Reasoning.
         "words of calculation beside numbers or formulas": (
             calculate
@@ -186,18 +182,18 @@ def evidence(f: Features) -> dict[str, float]:
         ),
         "words of mathematics": (min(1.5, maths) * (1.0 - 0.6 * max(long, examples))),
         "words of calculation": (min(1.5, calculate) * (1.0 - 0.6 * long)),
-        "mathematical notation": (formulas * (1.0 - code)),
+        "mathematical notation": (formulas * plain),
         "a short question with numbers": (
-            numbers * question_mark * (1.0 - long) * (1.0 - tools) * (1.0 - code)
+            numbers * question_mark * (1.0 - long) * (1.0 - tools) * plain
         ),
         "lettered answers": (choices * (0.4 + 0.6 * numbers)),
         # Openness: many answers are equally likely.
         "words of making beside kinds of writing": (min(1.2, make) * min(1.2, creative)),
         "kinds of writing": (min(1.5, creative)),
         "words of making without a known kind of thing": (
-            min(1.0, make) * (1.0 - code) * (1.0 - min(1.0, program + proglang + data_format + sql))
+            min(1.0, make) * plain * (1.0 - min(1.0, programs + data_format + sql))
         ),
-        "a role to play": (persona),
+        "a role to play": persona,
         "words of explanation or advice": (
             explain
             * (1.0 - 0.5 * tools)
@@ -214,7 +210,7 @@ def evidence(f: Features) -> dict[str, float]:
             * questioning
         ),
         "words of greeting or thanks": (smalltalk * short),
-        "a short turn": (short),
+        "a short turn": short,
     }
 
 

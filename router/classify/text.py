@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
-_SPACES: Final = re.compile(r"[^\S\n]{2,}|[^\S\n ]")
 _ACCENT: Final = re.compile("[\u0300-\u036f]")
 
 
@@ -73,8 +72,9 @@ _narrow: Final = _Replacement(
         for code in (*range(0xFF01, 0xFF5F), 0x3000, 0xA0, 0x2026)
     }
 )
-_ODD_SPACE: Final = "\t\r\v\f\x1c\x1d\x1e\x1f\x85\u1680\u2028\u2029"
-"""Space other than blanks and line breaks that compatibility folding leaves."""
+_ODD_SPACE: Final = "\t\r\v\f\x1c\x1d\x1e\x1f"
+_WIDER_ODD_SPACE: Final = "\x85\u1680\u2028\u2029"
+"""Space other than blanks and line breaks; with the above, all that folding leaves."""
 
 
 def normalise(text: str) -> str:
@@ -83,7 +83,12 @@ def normalise(text: str) -> str:
         text = text.lower()
     else:
         text = _fold(unicodedata.normalize("NFKC", _narrow(text.casefold())))
-    # Most text has nothing to squeeze, and looking for it is cheaper than replacing.
-    if "  " in text or any(map(text.__contains__, _ODD_SPACE)):
-        text = _SPACES.sub(" ", text)
+        for space in _WIDER_ODD_SPACE:
+            text = text.replace(space, " ")
+    for space in _ODD_SPACE:
+        if space in text:
+            text = text.replace(space, " ")
+    # Each round halves the longest run.
+    while "  " in text:
+        text = text.replace("  ", " ")
     return text

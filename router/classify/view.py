@@ -115,6 +115,10 @@ class Media(NamedTuple):
     files: int = 0
 
 
+_NO_TEXT: Final = Excerpt()
+_NO_MEDIA: Final = Media()
+
+
 class RequestView(NamedTuple):
     """What classifying may look at; its size does not depend on the request's.
 
@@ -140,10 +144,10 @@ class RequestView(NamedTuple):
         output_limit: Most tokens that may be answered; 0 where nothing is said.
     """
 
-    turn: Excerpt = Excerpt()
-    system: Excerpt = Excerpt()
-    prior: Excerpt = Excerpt()
-    prefill: Excerpt = Excerpt()
+    turn: Excerpt = _NO_TEXT
+    system: Excerpt = _NO_TEXT
+    prior: Excerpt = _NO_TEXT
+    prefill: Excerpt = _NO_TEXT
     script: Script = "latin"
     fences: int = 0
     roles: tuple[str, ...] = ()
@@ -156,7 +160,7 @@ class RequestView(NamedTuple):
     completion: bool = False
     infill: bool = False
     token_prompt: bool = False
-    media: Media = Media()
+    media: Media = _NO_MEDIA
     dialect: Dialect = "chat"
     output_limit: int = 0
 
@@ -203,11 +207,9 @@ def _view_chat(
         script=_script(excerpt.head),
         fences=_fences(excerpt),
         system=_system(messages, aside),
-        prior=_excerpt(prior, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS) if prior else Excerpt(),
+        prior=_excerpt(prior, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS) if prior else _NO_TEXT,
         prefill=(
-            _excerpt(_content(final), ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS)
-            if prefilled
-            else Excerpt()
+            _excerpt(_content(final), ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS) if prefilled else _NO_TEXT
         ),
         roles=roles,
         message_count=len(messages),
@@ -216,7 +218,7 @@ def _view_chat(
         tool_count=count,
         tool_forced=forced,
         constraint=_constraint(fields),
-        media=_media(turn) if isinstance(turn, list) else Media(),
+        media=_media(turn) if isinstance(turn, list) else _NO_MEDIA,
         dialect=dialect,
         output_limit=_output_limit(fields),
     )
@@ -317,7 +319,7 @@ def _system(messages: list[object], aside: object) -> Excerpt:
         content = _content(message)
         texts.extend(content[:PARTS_SEEN] if isinstance(content, list) else [content])
     if not texts:
-        return Excerpt()
+        return _NO_TEXT
     whole = texts[0] if len(texts) == 1 and isinstance(texts[0], str) else texts
     return _excerpt(whole, ASIDE_HEAD_CHARS, ASIDE_TAIL_CHARS)
 
@@ -327,7 +329,7 @@ def _excerpt(content: object, head_chars: int, tail_chars: int) -> Excerpt:
     if isinstance(content, list):
         return _excerpt_of_parts(content, head_chars, tail_chars)
     if not isinstance(content, str):
-        return Excerpt()
+        return _NO_TEXT
     chars = len(content)
     if chars <= head_chars + tail_chars:
         return Excerpt(head=content, chars=chars)
