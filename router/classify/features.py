@@ -47,11 +47,11 @@ _TASKS: Final = frozenset(
         Cue.EXPLAIN,
     )
 )
+_CUES: Final = len(Cue)
 _QUESTION: Final = list(Cue).index(Cue.QUESTION)
 _GROUNDING: Final = list(Cue).index(Cue.GROUNDING)
 _ENGINEER: Final = list(Cue).index(Cue.ENGINEER)
 _NUMBER: Final = re.compile("[0-9]+")
-_CHOICES: Final = (("a)", "b)", "c)"), ("\na.", "\nb.", "\nc."))
 _CODING_TOOL: Final = re.compile(
     r"bash|shell|terminal|exec|edit|str_replace|patch|grep|file|repo|code|commit", re.IGNORECASE
 )
@@ -263,18 +263,20 @@ def _prior_code(prior: Excerpt) -> float:
 
 def _choices(lead: str, close: str) -> float:
     for text in (lead, close):
-        for first, second, third in _CHOICES:
-            if first in text and second in text and third in text:
-                return 1.0
+        if "a)" in text and "b)" in text and "c)" in text:
+            return 1.0
+        if "\na." in text and "\nb." in text and "\nc." in text:
+            return 1.0
     return 0.0
 
 
 def _question_mark(lead: str, close: str) -> float:
+    asked = lead + close
+    if not ("?" in asked or "\u061f" in asked or "\uff1f" in asked):
+        return 0.0
     first = lead.partition("\n")[0].rstrip()[-1:]
     last = (close or lead).rstrip()[-1:]
-    if first in _QUESTION_MARKS or last in _QUESTION_MARKS:
-        return 1.0
-    return 0.5 if any(mark in lead or mark in close for mark in _QUESTION_MARKS) else 0.0
+    return 1.0 if first in _QUESTION_MARKS or last in _QUESTION_MARKS else 0.5
 
 
 _QUESTION_MARKS: Final = frozenset("?\u061f\uff1f")
@@ -294,7 +296,7 @@ def _asked(
     A turn that holds no task of its own is material for the task of the system prompt, so that
     counts in full; beside a task in the turn it is a side remark.
     """
-    strengths = [0.0] * len(Cue)
+    strengths = [0.0] * _CUES
     last_line = close.rstrip().rfind("\n") + 1
     closing = last_line if 0 < len(close) - last_line < INSTRUCTION_CHARS else len(close)
     clear = _add(strengths, lexicon.scan(close), close, (0, closing))
@@ -340,7 +342,7 @@ def _instruction(lead: str, close: str, opening: int, *, whole: bool) -> str:
 @lru_cache(maxsize=256)
 def _aside(system: str, lexicon: Lexicon) -> tuple[tuple[int, float], ...]:
     """Add up the cues that a system prompt has; an application sends the same one each time."""
-    strengths = [0.0] * len(Cue)
+    strengths = [0.0] * _CUES
     system = normalise(system)[:SYSTEM_CHARS]
     _add(strengths, lexicon.scan(system), system, (len(system), 0))
     return tuple((cue, strength) for cue, strength in enumerate(strengths) if strength)
