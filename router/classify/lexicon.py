@@ -80,6 +80,8 @@ def _pattern(node: _Node) -> str:
 
 def _trie(terms: Mapping[str, str], before: str) -> str:
     """Write terms, each with what must follow it, as one expression after `before`."""
+    if not terms:
+        return "(?!)"
     root = _Node()
     for term, ending in terms.items():
         node = root

@@ -367,6 +367,9 @@ def _part_text(part: object) -> str:
 
 
 def _fences(excerpt: Excerpt) -> int:
+    # Looking for one letter is many times as quick as counting three.
+    if "`" not in excerpt.head and "`" not in excerpt.tail:
+        return 0
     return excerpt.head.count("```") + excerpt.tail.count("```")
 
 
