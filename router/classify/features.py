@@ -60,9 +60,13 @@ _DENSE: Final = frozenset({"han", "kana", "hangul"})
 _CODE_SIGNS: Final = ("{", "=", ";", "<", "_", "):")
 """Hardly any code is without one of these, most prose is without all: spares the counting."""
 _CODE_MARKS: Final = (
-    ";\n", "{\n", "):\n", "def ", "#include", "();", "==", "</", "self.", "=>", "import ",
-    "print(", "){", ") {", " += ", "[i]", "return ", "const ", "public ", "\n    ",
-)  # fmt: skip
+    ("=", ("==", "=>", " += ")),
+    (")", ("();", "):\n", "){", ") {", "print(")),
+    ("\n", (";\n", "{\n", "\n    ")),
+    (" ", ("def ", "import ", "return ", "const ", "public ")),
+    ("", ("#include", "</", "self.", "[i]")),
+)
+"""Marks of code, by a letter without which none of them need be counted."""
 _LATEX_MARKS: Final = ("\\frac", "\\(", "\\[", "\\sqrt", "\\sum", "\\int", "\\le")
 _SUM_MARKS: Final = ("$", "^", " + ", " = ")
 _MATHS_SIGNS: Final = "√∫≤≥π"
@@ -248,7 +252,7 @@ def _form(excerpt: Excerpt) -> tuple[float, float]:
     text = excerpt.head[:FORM_CHARS]
     if not any(map(text.__contains__, _CODE_SIGNS)):
         return 0.0, 0.0
-    marks = sum(map(text.count, _CODE_MARKS))
+    marks = sum([sum(map(text.count, marks)) for sign, marks in _CODE_MARKS if sign in text])
     keys = text.count('":') + text.count('" :')
     code = max(0.0, marks - 1.5 - keys) / (marks + 3.0)
     return code, keys / (keys + 4.0)
