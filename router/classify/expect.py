@@ -50,19 +50,19 @@ def copy_ratio(chances: Mapping[ClassId, float], f: Features) -> float:
     given = max(f.material, f.context, f.prior)
     code = max(f.code, f.prior_code, 0.8 * f.fenced)
     mild = min(1.0, f.asked.fix + 0.6 * f.asked.change)
-    repeated = (
-        (CODE_EDIT, (0.35 + 0.45 * max(code, f.infill)) * (1.0 - 0.4 * f.agent)),
-        (TEXT_EDIT, 0.35 + 0.35 * given + 0.1 * mild),
-        (STRUCTURED, 0.1 + 0.3 * f.material + 0.15 * max(f.keyed, f.agent)),
-        (SUMMARIZE, 0.15 + 0.2 * given),
-        (RAG_QA, 0.15 + 0.25 * given),
-        (TRANSLATE, 0.05 + 0.35 * max(f.keyed, 0.5 * f.code)),
-        (CODE_GEN, 0.1 + 0.15 * max(f.code, f.examples, f.prior_code)),
-        (MATH, 0.12 + 0.08 * f.choices),
-        (CHAT, 0.05 + 0.1 * code),
-        (CREATIVE, 0.03 + 0.05 * f.material),
+    return min(
+        1.0,
+        chances[CODE_EDIT] * ((0.35 + 0.45 * max(code, f.infill)) * (1.0 - 0.4 * f.agent))
+        + chances[TEXT_EDIT] * (0.35 + 0.35 * given + 0.1 * mild)
+        + chances[STRUCTURED] * (0.1 + 0.3 * f.material + 0.15 * max(f.keyed, f.agent))
+        + chances[SUMMARIZE] * (0.15 + 0.2 * given)
+        + chances[RAG_QA] * (0.15 + 0.25 * given)
+        + chances[TRANSLATE] * (0.05 + 0.35 * max(f.keyed, 0.5 * f.code))
+        + chances[CODE_GEN] * (0.1 + 0.15 * max(f.code, f.examples, f.prior_code))
+        + chances[MATH] * (0.12 + 0.08 * f.choices)
+        + chances[CHAT] * (0.05 + 0.1 * code)
+        + chances[CREATIVE] * (0.03 + 0.05 * f.material),
     )
-    return min(1.0, sum([chances[name] * share for name, share in repeated]))
 
 
 def length_band(chances: Mapping[ClassId, float], view: RequestView, f: Features) -> LengthBand:
@@ -70,19 +70,21 @@ def length_band(chances: Mapping[ClassId, float], view: RequestView, f: Features
     letters = LETTERS_PER_TOKEN_DENSE if view.script in _DENSE else LETTERS_PER_TOKEN
     given = max(view.turn.chars, view.prior.chars if f.short else 0) / letters
     code_edit = AGENT_STEP_TOKENS if f.agent or f.coding_tools else 120.0 + min(2000.0, given)
-    tokens = (
-        (CODE_EDIT, code_edit),
-        (TEXT_EDIT, 30.0 + min(1500.0, given)),
-        (TRANSLATE, 20.0 + min(1500.0, given)),
-        (STRUCTURED, 60.0 if f.tools else 80.0 + min(200.0, 0.3 * given)),
-        (SUMMARIZE, 60.0 + min(240.0, 0.2 * given)),
-        (RAG_QA, 60.0),
-        (CODE_GEN, 450.0),
-        (MATH, 320.0),
-        (CHAT, 60.0 if f.asked.smalltalk > 1.0 - f.short else 350.0),
-        (CREATIVE, 550.0),
+    expected = (
+        chances[CODE_EDIT] * code_edit
+        + chances[TEXT_EDIT] * (30.0 + min(1500.0, given))
+        + chances[TRANSLATE] * (20.0 + min(1500.0, given))
+        + chances[STRUCTURED] * (60.0 if f.tools else 80.0 + min(200.0, 0.3 * given))
+        + chances[SUMMARIZE] * (60.0 + min(240.0, 0.2 * given))
+        + chances[RAG_QA] * 60.0
+        + chances[CODE_GEN] * 450.0
+        + chances[MATH] * 320.0
+        + chances[CHAT] * (60.0 if f.asked.smalltalk > 1.0 - f.short else 350.0)
+        + chances[CREATIVE] * 550.0
     )
-    expected = sum([chances[name] * length for name, length in tokens])
     if view.output_limit:
         expected = min(expected, float(view.output_limit))
-    return next((band for bound, band in _BANDS if expected <= bound), "long")
+    for bound, band in _BANDS:
+        if expected <= bound:
+            return band
+    return "long"

@@ -47,11 +47,11 @@ _TASKS: Final = frozenset(
         Cue.EXPLAIN,
     )
 )
+_CUES: Final = len(Cue)
 _QUESTION: Final = list(Cue).index(Cue.QUESTION)
 _GROUNDING: Final = list(Cue).index(Cue.GROUNDING)
 _ENGINEER: Final = list(Cue).index(Cue.ENGINEER)
 _NUMBER: Final = re.compile("[0-9]+")
-_CHOICES: Final = (("a)", "b)", "c)"), ("\na.", "\nb.", "\nc."))
 _CODING_TOOL: Final = re.compile(
     r"bash|shell|terminal|exec|edit|str_replace|patch|grep|file|repo|code|commit", re.IGNORECASE
 )
@@ -60,27 +60,18 @@ _DENSE: Final = frozenset({"han", "kana", "hangul"})
 _CODE_SIGNS: Final = ("{", "=", ";", "<", "_", "):")
 """Hardly any code is without one of these, most prose is without all: spares the counting."""
 _CODE_MARKS: Final = (
-    ";\n", "{\n", "):\n", "def ", "#include", "();", "==", "</", "self.", "=>", "import ",
-    "print(", "){", ") {", " += ", "[i]", "return ", "const ", "public ", "\n    ",
-)  # fmt: skip
-_LATEX_MARKS: Final = (
-    "\\frac",
-    "\\(",
-    "\\[",
-    "$",
-    "\\sqrt",
-    "\\sum",
-    "\\int",
-    "^",
-    "\\le",
-    "√",
-    "∫",
-    "≤",
-    "≥",
-    "π",
-    " + ",
-    " = ",
+    ("=", ("==", "=>", " += ")),
+    (")", ("();", "):\n", "){", ") {", "print(")),
+    ("\n", (";\n", "{\n", "\n    ")),
+    (" ", ("def ", "import ", "return ", "const ", "public ")),
+    ("", ("#include", "</", "self.", "[i]")),
 )
+"""Marks of code, by a letter without which none of them need be counted."""
+_LATEX_MARKS: Final = ("\\frac", "\\(", "\\[", "\\sqrt", "\\sum", "\\int", "\\le")
+_SUM_MARKS: Final = ("$", "^", " + ", " = ")
+_MATHS_SIGNS: Final = "√∫≤≥π"
+_PHRASE: Final = math.log(100.0)
+_PAGE: Final = math.log(900.0)
 
 
 class CueStrengths(NamedTuple):
@@ -188,14 +179,13 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
     if view.script in _DENSE:
         size *= DENSITY
         lead, close = lead[: LEAD_CHARS // 2], close[-CLOSE_CHARS // 2 :]
-    opening = turn.head[:EXAMPLES_CHARS].lower()
     code, keyed = _form(turn)
     if view.fences:
         code = max(code, 0.6 * (1.0 - keyed))
     asked, instruction = _asked(lead, close, size, view=view, lexicon=lexicon)
     features = Features(
         asked=asked,
-        material=_ramp(math.log(size + 1.0), math.log(100.0), math.log(900.0)),
+        material=_ramp(math.log(size + 1.0), _PHRASE, _PAGE),
         long=_ramp(size, 500.0, 1300.0),
         context=_ramp(view.system.chars, 120.0, 450.0),
         short=1.0 - _ramp(size, 40.0, 250.0) if size else 0.0,
@@ -204,9 +194,9 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
         keyed=keyed,
         prior_code=_prior_code(view.prior),
         prior=float(view.prior.chars > 0),
-        numbers=min(1.0, len(_NUMBER.findall(lead)) / 4.0),
-        formulas=min(1.0, sum(map(lead.count, _LATEX_MARKS)) / 3.0),
-        examples=float("input:" in opening and "output:" in opening),
+        numbers=_numbers(lead),
+        formulas=_formulas(lead),
+        examples=_examples(turn.head[:EXAMPLES_CHARS]),
         choices=_choices(lead, close),
         question_mark=_question_mark(lead, close),
         tools=float(view.tool_count > 0),
@@ -222,7 +212,33 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
 
 
 def _ramp(value: float, low: float, high: float) -> float:
-    return min(1.0, max(0.0, (value - low) / (high - low)))
+    share = (value - low) / (high - low)
+    if share <= 0.0:
+        return 0.0
+    return min(share, 1.0)
+
+
+def _numbers(lead: str) -> float:
+    # Most text holds no digit, and looking for each takes less than going through the letters.
+    if not any(map(lead.__contains__, "0123456789")):
+        return 0.0
+    return min(1.0, len(_NUMBER.findall(lead)) / 4.0)
+
+
+def _formulas(lead: str) -> float:
+    marks = sum(map(lead.count, _SUM_MARKS))
+    if "\\" in lead:
+        marks += sum(map(lead.count, _LATEX_MARKS))
+    if not lead.isascii():
+        marks += sum(map(lead.count, _MATHS_SIGNS))
+    return min(1.0, marks / 3.0)
+
+
+def _examples(opening: str) -> float:
+    if ":" not in opening:
+        return 0.0
+    opening = opening.lower()
+    return float("input:" in opening and "output:" in opening)
 
 
 def _close(turn: Excerpt) -> str:
@@ -236,7 +252,7 @@ def _form(excerpt: Excerpt) -> tuple[float, float]:
     text = excerpt.head[:FORM_CHARS]
     if not any(map(text.__contains__, _CODE_SIGNS)):
         return 0.0, 0.0
-    marks = sum(map(text.count, _CODE_MARKS))
+    marks = sum([sum(map(text.count, marks)) for sign, marks in _CODE_MARKS if sign in text])
     keys = text.count('":') + text.count('" :')
     code = max(0.0, marks - 1.5 - keys) / (marks + 3.0)
     return code, keys / (keys + 4.0)
@@ -251,18 +267,20 @@ def _prior_code(prior: Excerpt) -> float:
 
 def _choices(lead: str, close: str) -> float:
     for text in (lead, close):
-        for first, second, third in _CHOICES:
-            if first in text and second in text and third in text:
-                return 1.0
+        if "a)" in text and "b)" in text and "c)" in text:
+            return 1.0
+        if "\na." in text and "\nb." in text and "\nc." in text:
+            return 1.0
     return 0.0
 
 
 def _question_mark(lead: str, close: str) -> float:
+    asked = lead + close
+    if not ("?" in asked or "\u061f" in asked or "\uff1f" in asked):
+        return 0.0
     first = lead.partition("\n")[0].rstrip()[-1:]
     last = (close or lead).rstrip()[-1:]
-    if first in _QUESTION_MARKS or last in _QUESTION_MARKS:
-        return 1.0
-    return 0.5 if any(mark in lead or mark in close for mark in _QUESTION_MARKS) else 0.0
+    return 1.0 if first in _QUESTION_MARKS or last in _QUESTION_MARKS else 0.5
 
 
 _QUESTION_MARKS: Final = frozenset("?\u061f\uff1f")
@@ -282,12 +300,16 @@ def _asked(
     A turn that holds no task of its own is material for the task of the system prompt, so that
     counts in full; beside a task in the turn it is a side remark.
     """
-    strengths = [0.0] * len(Cue)
+    strengths = [0.0] * _CUES
     last_line = close.rstrip().rfind("\n") + 1
     closing = last_line if 0 < len(close) - last_line < INSTRUCTION_CHARS else len(close)
     clear = _add(strengths, lexicon.scan(close), close, (0, closing))
     hits = lexicon.scan(lead)
-    task = next((start for cues, start in hits if not _TASKS.isdisjoint(cues)), len(lead))
+    task = len(lead)
+    for cues, start in hits:
+        if not _TASKS.isdisjoint(cues):
+            task = start
+            break
     opening = _opening(lead, task)
     if clear and _is_prose(lead):
         # A long first line with the task after the text is text.
@@ -303,10 +325,11 @@ def _asked(
     if view.system.chars:
         aside = _aside(view.system.head[:SYSTEM_CHARS], lexicon)
         share = 0.3 if clear else 1.0
-        strengths = [max(own, share * other) for own, other in zip(strengths, aside, strict=True)]
-        # These say what the application is for, whatever the turn asks.
-        for cue in (_GROUNDING, _ENGINEER):
-            strengths[cue] = max(strengths[cue], aside[cue])
+        for cue, strength in aside:
+            strengths[cue] = max(strengths[cue], share * strength)
+            # These say what the application is for, whatever the turn asks.
+            if cue in (_GROUNDING, _ENGINEER):
+                strengths[cue] = max(strengths[cue], strength)
     return CueStrengths(*strengths), _instruction(lead, close, opening, whole=size <= WHOLE_CHARS)
 
 
@@ -321,12 +344,12 @@ def _instruction(lead: str, close: str, opening: int, *, whole: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _aside(system: str, lexicon: Lexicon) -> tuple[float, ...]:
-    """Add up the cues of a system prompt; an application sends the same one each time."""
-    strengths = [0.0] * len(Cue)
+def _aside(system: str, lexicon: Lexicon) -> tuple[tuple[int, float], ...]:
+    """Add up the cues that a system prompt has; an application sends the same one each time."""
+    strengths = [0.0] * _CUES
     system = normalise(system)[:SYSTEM_CHARS]
     _add(strengths, lexicon.scan(system), system, (len(system), 0))
-    return tuple(strengths)
+    return tuple((cue, strength) for cue, strength in enumerate(strengths) if strength)
 
 
 def _is_prose(lead: str) -> bool:
@@ -342,10 +365,12 @@ def _opening(lead: str, task: int) -> int:
     """
     if task >= INSTRUCTION_CHARS:
         task = LABEL_CHARS
-    ends = (lead.find("\n", task), lead.find(":", task))
-    return min(
-        (end for end in ends if 0 <= end <= INSTRUCTION_CHARS), default=INSTRUCTION_CHARS // 2
-    )
+    # Up to and including the last place that counts.
+    end = lead.find("\n", task, INSTRUCTION_CHARS + 1)
+    colon = lead.find(":", task, end if end >= 0 else INSTRUCTION_CHARS + 1)
+    if colon >= 0:
+        return colon
+    return end if end >= 0 else INSTRUCTION_CHARS // 2
 
 
 def _closing(lead: str, close: str) -> int:

@@ -28,7 +28,9 @@ def presence(text: str) -> NDArray[np.float32]:
     Returns:
         Ones and zeros of shape (2 ** BITS,); at least one is set.
     """
-    codes = np.frombuffer(f" {text} ".encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    letters = f" {text} ".encode("utf-32-le", "surrogatepass")
+    # The hash is linear, so what spreads it over the upper bits may as well be multiplied first.
+    codes = np.frombuffer(letters, dtype="<u4") * _SPREAD
     marks = np.zeros(2**BITS, dtype=np.float32)
     rolling = codes
     pieces = []
@@ -38,7 +40,7 @@ def presence(text: str) -> NDArray[np.float32]:
         rolling += codes[length - 1 :]
         pieces.append(rolling)
     hashes = np.concatenate(pieces)
-    hashes *= _SPREAD
     hashes >>= _SHIFT
-    marks[hashes] = 1.0
+    # Indices of numpy's own kind spare it a slower conversion.
+    marks[hashes.astype(np.intp)] = 1.0
     return marks

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from router.classify.features import CueStrengths, Features
-from router.classify.rules import RULES
+from router.classify.rules import RULES, evidence
 
 if TYPE_CHECKING:
     from router.classify.view import RequestView
@@ -27,8 +27,6 @@ NAMES: Final = (
 
 FIRST_RULE: Final = len(_CUES) + len(_MEASURES)
 
-_strengths: Final = tuple(rule.strength for rule in RULES)
-
 
 def vector(view: RequestView, features: Features) -> list[float]:
     """Return one number for each of `NAMES`.
@@ -38,7 +36,7 @@ def vector(view: RequestView, features: Features) -> list[float]:
     return [
         *features.asked,
         *features[1:],
-        *[strength(features) for strength in _strengths],
+        *evidence(features).values(),
         math.log1p(view.turn.chars),
         math.log1p(view.system.chars),
         float("assistant" in view.roles),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,13 @@ def test_ideographs_do_not_extend_words(small: Lexicon) -> None:
     assert found(small, "\u5728C++\u4ee3\u7801fix\u4e2d") == [("code", 1), ("code", 4), ("fix", 6)]
 
 
+def test_longest_term_wins_without_blanks() -> None:
+    """A term of one letter is found where no longer one begins, and inside none."""
+    words = {"make": {"zh": "\u5199, \u5199\u8bd7, \u5199\u8bd7\u6b4c"}, "code": {"zh": "\u8bd7"}}
+    found_in = found(Lexicon(words), "\u5199\u8bd7\u6b4c\u5199\u5199\u8bd7\u8bd7")
+    assert found_in == [("make", 0), ("make", 3), ("make", 4), ("code", 6)]
+
+
 def test_cues_are_the_fields_of_the_strengths() -> None:
     """Strengths are filled by position, so the order of cues is the order of fields."""
     assert [cue.value for cue in Cue] == list(CueStrengths._fields)
@@ -72,3 +81,11 @@ def test_places_are_inside_and_rise(text: str) -> None:
     places = [at for _, at in built_in().scan(folded)]
     assert places == sorted(set(places))
     assert all(0 <= at < len(folded) for at in places)
+
+
+def test_compiling_takes_little_time() -> None:
+    """A router starts in a fraction of a second: no term may bring a set of letters of its own."""
+    before = time.process_time()
+    built_in.__wrapped__()
+    # Measured at 0.15; a set for each term took 3.
+    assert time.process_time() - before < 1.0

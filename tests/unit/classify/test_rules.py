@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.classify.base import CLASSES, OTHER, Classifier
-from router.classify.rules import RULES, RuleClassifier
+from router.classify.features import extract_features
+from router.classify.lexicon import built_in
+from router.classify.rules import RULES, RuleClassifier, evidence
+from router.classify.view import RequestView
 from router.types import Classification, Endpoint, ParsedRequest
 
 PROMPTS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
@@ -133,3 +136,9 @@ def test_total_and_deterministic(messages: object, tools: object, form: object) 
     assert set(answer.probabilities) == {*CLASSES, OTHER}
     assert sum(answer.probabilities.values()) == pytest.approx(1.0)
     assert answer.confidence == answer.probabilities[answer.class_id]
+
+
+def test_evidence_is_that_of_the_rules() -> None:
+    """Strengths are used by position, so they come in the order of the rules, one for each."""
+    strengths = evidence(extract_features(RequestView(), built_in()))
+    assert list(strengths) == [rule.reason for rule in RULES]

@@ -31,3 +31,16 @@ def test_writings_of_one_word_become_one(written: str, folded: str) -> None:
 def test_total_and_stable_over_any_text(text: str) -> None:
     """Any text, lone surrogates included, is folded without error and the same way twice."""
     assert normalise(text) == normalise(text)
+
+
+def test_many_kinds_of_letters_fold_as_few_do() -> None:
+    """How many different letters have to be replaced does not change what they become."""
+    letters = "".join(map(chr, (*range(0xC0, 0x250), *range(0x621, 0x64B), *range(0x6F0, 0x6FA))))
+    wide = "".join(map(chr, range(0xFF01, 0xFF5F)))
+    for text in (letters, wide):
+        assert normalise(text) == "".join(map(normalise, text))
+
+
+def test_long_runs_of_space_are_one_blank() -> None:
+    """Blanks, tabs and rarer space of any length are squeezed, line breaks are not."""
+    assert normalise("a" + " " * 1001 + "\t\x85\u2028 b \n\n c\u1680") == "a b \n\n c "

@@ -191,6 +191,29 @@ def test_script_is_that_of_most_letters(text: str, script: str) -> None:
     assert view(messages=[said("user", text)]).script == script
 
 
+ONE_OF_EACH = {
+    "kana": "\u3042",
+    "han": "\u6587",
+    "hangul": "\uae00",
+    "arabic": "\u0633",
+    "cyrillic": "\u0441",
+    "devanagari": "\u0915",
+    "latin": "e",
+}
+"""Where two scripts have as many letters, the one that stands first is named."""
+
+
+@given(st.text(st.sampled_from([*ONE_OF_EACH.values(), " "]), max_size=40))
+def test_counting_may_stop_only_when_decided(text: str) -> None:
+    """Whatever the mixture, the script is the one that counting all letters names."""
+    if text.isascii():
+        return
+    counts = {script: text.count(letter) for script, letter in ONE_OF_EACH.items()}
+    if 4 * counts["kana"] > counts["kana"] + counts["han"]:
+        counts["kana"] += counts["han"]
+    assert view(messages=[said("user", text)]).script == max(counts, key=counts.__getitem__)
+
+
 def test_fences_are_counted_at_both_ends() -> None:
     """Fences of code blocks are seen in the head and in the tail."""
     assert view(messages=[said("user", "```\n" + "x" * 30_000 + "\n```")]).fences == 2
