@@ -33,9 +33,10 @@ class Status(StrEnum):
     OK = "ok"
     """The engine finished the answer."""
     REJECTED = "rejected"
-    """The engine answered 4xx: the client's request, not the arm's fault."""
+    """The engine refused what the client asked (most of 4xx): not the arm's fault."""
     FAILED = "failed"
-    """No answer, a 5xx, or a stream that broke: counts against the arm."""
+    """No answer, a 5xx, a 4xx for which the pool is to blame, or a stream that broke: counts
+    against the arm."""
     ABORTED = "aborted"
     """The client left: censored, neither fast nor failed."""
 

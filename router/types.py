@@ -140,3 +140,5 @@ class Outcome:
     """Reason label of a failure."""
     unread: tuple[str, ...] = field(default=())
     """Names of fields that were expected in the engine's answer and not understood."""
+    held: bool = False
+    """The client took the answer so slowly that its durations say nothing about the arm."""

@@ -39,8 +39,14 @@ app.add_typer(classify_app, name="classify")
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""
 
-_out = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-_err = Console(stderr=True, soft_wrap=True, highlight=False)
+# Names of models may hold brackets and colons, which are no markup and no emoji here.
+_out = Console(
+    markup=False,
+    emoji=False,
+    highlight=False,
+    width=None if sys.stdout.isatty() else _PIPE_WIDTH,
+)
+_err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 CONFIG_EXIT = 2
 """Exit code for a configuration that cannot be used."""
@@ -163,7 +169,7 @@ def demo(
     try:
         run_demo(options, _out)
     except DemoError as error:
-        _err.print(f"error: {error}", markup=False)
+        _err.print(f"error: {error}")
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         _out.print("ended; nothing is left running")
@@ -180,5 +186,5 @@ def main() -> None:
     try:
         app()
     except ConfigError as error:
-        _err.print(f"error: {error}", markup=False)
+        _err.print(f"error: {error}")
         sys.exit(CONFIG_EXIT)

@@ -62,6 +62,7 @@ class Listen(Model):
     drain_s: float = Field(
         30.0,
         ge=0,
+        allow_inf_nan=False,
         description="After SIGTERM, how long running answers may take to finish, in seconds.",
     )
     response_headers: bool = Field(
@@ -268,10 +269,11 @@ class Replica(Model):
 class Timeouts(Model):
     """Limits of one try at a replica, in seconds."""
 
-    connect_s: float = Field(5.0, gt=0, description="To connect.")
+    connect_s: float = Field(5.0, gt=0, allow_inf_nan=False, description="To connect.")
     idle_s: float = Field(
         600.0,
         gt=0,
+        allow_inf_nan=False,
         description="Between two reads from the engine, the first one included.",
     )
 

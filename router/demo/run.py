@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from router.cli.status import class_table, fetch_state
 from router.demo.errors import DemoError
@@ -71,7 +72,7 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     began = time.monotonic()
 
     def say(message: str) -> None:
-        console.print(f"[dim]{time.monotonic() - began:5.0f} s[/dim]  {message}")
+        console.print(Text(f"{time.monotonic() - began:5.0f} s", "dim"), f" {message}")
 
     for port, option in ((options.port, "--port"), (options.admin_port, "--admin-port")):
         _require_free(port, option)

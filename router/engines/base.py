@@ -64,9 +64,14 @@ class EngineAdapter(Protocol):
         """Why this request must not go to such a pool of this engine; None when it may."""
 
 
+LARGEST_COUNT = 2**53
+"""Numbers of this size and above are no counts: not every reader of JSON holds them exactly, and
+the sum of two of them may not fit into 64 bits."""
+
+
 def count(value: object) -> int | None:
     """A count as engines print it: a non-negative integer, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST_COUNT:
         return None
     return value
 

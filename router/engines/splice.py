@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]', re.DOTALL)
+# A long string is passed over in one run, not byte by byte: it may hold an image.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 _OPEN = (b"{", b"[")
 _CLOSE = (b"}", b"]")
 

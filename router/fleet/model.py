@@ -37,6 +37,11 @@ class PoolFacts:
         """Whether the pool drafts at all."""
         return self.arm.method != "none"
 
+    @property
+    def has_key(self) -> bool:
+        """Whether its servers get a credential of ours instead of the client's."""
+        return self.replicas[0].api_key is not None
+
 
 @dataclass(frozen=True, slots=True)
 class RouteFacts:

@@ -236,14 +236,15 @@ class _Edge:
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Requests that can speculate."""
-        arrival_s = self._clock.monotonic()
         sink = request[_SINK] = AiohttpSink(request)
+        body = await self._body(request)
         raw = RawRequest(
             endpoint=Endpoint(request.path),
             path_qs=_target(request),
             headers=_headers(request),
-            body=await self._body(request),
-            arrival_s=arrival_s,
+            body=body,
+            # Only now: how long a client takes to send a body says nothing about pools or about us.
+            arrival_s=self._clock.monotonic(),
         )
         try:
             with self._running.entered():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -10,15 +11,28 @@ import orjson
 from router.errors import Reason, RequestError
 from router.types import Endpoint, Headers, ParsedRequest
 
+MOST_CONTAINERS = 1_000_000
+"""Brackets and braces that open in a body, in its texts too: more than any conversation holds. Two
+bytes can make an object of sixty, and nobody else is served while they are made."""
+
+_SMALL_BODY = 64 * 1024
+
 
 def parse_request(endpoint: Endpoint, body: bytes, headers: Headers = ()) -> ParsedRequest:
     """Reads what routing needs from a request body and validates nothing else.
 
     Raises:
-        RequestError: The body is no JSON object or names no model; whatever else may be wrong with
-            it is for the engine to say.
+        RequestError: The body is no JSON object, names no model, or is made of absurdly many
+            parts; whatever else may be wrong with it is for the engine to say.
     """
-    fields = _loads(body)
+    if len(body) <= _SMALL_BODY:
+        fields = _loads(body)
+    elif body.count(b"[") + body.count(b"{") > MOST_CONTAINERS:
+        raise RequestError(
+            Reason.INVALID_REQUEST, "The request body holds too many arrays and objects."
+        )
+    else:
+        fields = _loads_undisturbed(body)
     if not isinstance(fields, dict):
         raise RequestError(Reason.INVALID_REQUEST, "The request body must be a JSON object.")
     model = fields.get("model")
@@ -34,6 +48,17 @@ def parse_request(endpoint: Endpoint, body: bytes, headers: Headers = ()) -> Par
         stream=fields.get("stream") is True,
         headers=headers,
     )
+
+
+def _loads_undisturbed(body: bytes) -> Any:
+    """Reads a large body without the garbage collector, which triples the time for nothing."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _loads(body)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _loads(body: bytes) -> Any:

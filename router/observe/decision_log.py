@@ -46,6 +46,7 @@ def decision_record(
         "ttft_s": outcome.ttft_s,
         "tpot_s": outcome.tpot_s,
         "e2e_s": outcome.e2e_s,
+        "held": outcome.held,
         "overhead_s": outcome.overhead_s,
         "prompt_tokens": outcome.prompt_tokens,
         "tokens": outcome.tokens,

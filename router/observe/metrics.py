@@ -131,7 +131,7 @@ class Metrics:
             self.overhead.observe(outcome.overhead_s)
         if outcome.served_by not in (None, decision.arm_id):
             self.fallbacks.labels(model, arm).inc()
-        elif outcome.status is Status.OK:
+        elif outcome.status is Status.OK and not outcome.held:
             self.e2e.labels(*cell).observe(outcome.e2e_s)
             if outcome.ttft_s is not None:
                 self.ttft.labels(*cell).observe(outcome.ttft_s)

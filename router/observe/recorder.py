@@ -58,7 +58,8 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
     """What the estimates learn from an outcome.
 
     After a fallback it is the chosen arm that failed; the answer of the arm that stepped in was
-    not drawn by the policy and is left out of learning.
+    not drawn by the policy and is left out of learning. Of an answer that its client held up no
+    duration is learned: whoever reads slowly, and is told the pool, could make one look slow.
     """
     fell_back = outcome.served_by not in (None, decision.arm_id)
     if fell_back or outcome.status is not Status.OK:
@@ -75,9 +76,9 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         status=outcome.status,
         streamed=ctx.request.stream,
         propensity=decision.propensity,
-        ttft_s=outcome.ttft_s,
-        tpot_s=outcome.tpot_s,
-        e2e_s=outcome.e2e_s,
+        ttft_s=None if outcome.held else outcome.ttft_s,
+        tpot_s=None if outcome.held else outcome.tpot_s,
+        e2e_s=None if outcome.held else outcome.e2e_s,
         tokens=outcome.tokens,
         spec=outcome.spec,
     )

@@ -38,7 +38,17 @@ _MOST_LOST = 2
 them, so it is not carried through the whole fleet."""
 _MIN_TOKENS_FOR_TPOT = 2
 _SERVER_ERROR = 500
+_REDIRECT = 300
 _CLIENT_ERROR = 400
+
+_POOLS_FAULT = frozenset((404, 405, 429))
+"""Path and model are ours by now, and a full server is no client's fault: who drew this pool would
+have been served by another."""
+_CREDENTIAL_REFUSED = frozenset((401, 403))
+
+_HELD_S = 0.05
+_HELD_SHARE = 0.1
+"""A client that holds its answer up for longer than both has measured itself, not the pool."""
 
 
 @dataclass(slots=True)
@@ -51,6 +61,7 @@ class _Progress:
     served: PoolFacts | None = None
     harvest: Harvest | None = None
     sent_s: float | None = None
+    held_s: float = 0.0
     error: str | None = None
 
 
@@ -115,7 +126,9 @@ class Relay:
         """A client that leaves with its answer complete, as many do at `[DONE]`, was served."""
         harvest = progress.harvest
         if harvest is not None and harvest.complete and progress.http_status is not None:
-            progress.status = _status_of(progress.http_status, broken=harvest.broken)
+            progress.status = _status_of(
+                progress.http_status, progress.served, broken=harvest.broken
+            )
         else:
             progress.status = Status.ABORTED
 
@@ -207,19 +220,21 @@ class Relay:
         await sink.start(response.status, headers)
         try:
             async for chunk in response.chunks():
-                data = harvest.feed(chunk, self._clock.monotonic())
+                now = self._clock.monotonic()
+                data = harvest.feed(chunk, now)
                 if data:
                     await sink.write(data)
+                    progress.held_s += self._clock.monotonic() - now
         except UpstreamError as error:
             if not harvest.complete:
                 await self._break_off(error.reason, str(error), sink, progress)
                 return
-            progress.status = _status_of(response.status, broken=harvest.broken)
+            progress.status = _status_of(response.status, answer.pool, broken=harvest.broken)
         else:
             rest = harvest.finish()
             if rest:
                 await sink.write(rest)
-            progress.status = _status_of(response.status, broken=harvest.broken)
+            progress.status = _status_of(response.status, answer.pool, broken=harvest.broken)
             if harvest.broken and progress.status is Status.FAILED:
                 progress.error = Reason.UPSTREAM_PROTOCOL.value
                 if not harvest.complete and not _shows_its_end(response):
@@ -257,12 +272,13 @@ class Relay:
         if harvest is not None and harvest.first_content_s is not None:
             ttft_s = harvest.first_content_s - ctx.arrival_s
             tpot_s = _tpot_s(harvest, reading.tokens)
+        e2e_s = now - ctx.arrival_s
         return Outcome(
             status=progress.status,
             http_status=progress.http_status,
             served_by=pool.arm.arm_id if pool else None,
             attempts=tuple(progress.attempts),
-            e2e_s=now - ctx.arrival_s,
+            e2e_s=e2e_s,
             ttft_s=ttft_s,
             tpot_s=tpot_s,
             tokens=reading.tokens,
@@ -271,15 +287,19 @@ class Relay:
             overhead_s=None if progress.sent_s is None else progress.sent_s - ctx.arrival_s,
             error=progress.error,
             unread=reading.unread,
+            held=progress.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
         )
 
 
-def _status_of(http_status: int, *, broken: bool) -> Status:
-    if http_status >= _SERVER_ERROR:
+def _status_of(http_status: int, pool: PoolFacts | None, *, broken: bool) -> Status:
+    if http_status >= _SERVER_ERROR or http_status in _POOLS_FAULT:
         return Status.FAILED
+    if http_status in _CREDENTIAL_REFUSED and pool is not None and pool.has_key:
+        return Status.FAILED  # it was our key, not the client's
     if http_status >= _CLIENT_ERROR:
         return Status.REJECTED
-    return Status.FAILED if broken else Status.OK
+    # A redirect is not followed and no client expects one: whoever sent it is no engine.
+    return Status.FAILED if broken or http_status >= _REDIRECT else Status.OK
 
 
 def _tpot_s(harvest: Harvest, tokens: int | None) -> float | None:

@@ -22,6 +22,7 @@ from router.types import AttemptEnd, Headers
 
 _LARGE_BODY = 256 * 1024
 _MAX_HEADER_BYTES = 64 * 1024
+_OK = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,12 @@ class AiohttpUpstream:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _mapped(error) from error
+        if response.status < _OK:
+            # A switch of protocols that nobody asked for, or no status at all.
+            response.close()
+            raise UpstreamError(
+                AttemptEnd.DISCONNECTED, Reason.UPSTREAM_PROTOCOL, "not a complete HTTP answer"
+            )
         body = _PatientReader(response.content, replica.idle_s)
         try:
             yield _Response(response, body)

@@ -59,6 +59,16 @@ async def command(*arguments: str | Path) -> Process:
     )
 
 
+def test_names_are_shown_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brackets and colons in a model's name are neither markup nor an error."""
+    file = tmp_path / "specroute.yaml"
+    file.write_text(GOOD.replace("model: tiny", 'model: "[/x]:smile:[awq]"'))
+    code, out, _ = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, out.splitlines()[0]) == (0, "[/x]:smile:[awq]: policy thompson, baseline fast")
+
+
 async def outcome(process: Process) -> tuple[int, str, str]:
     """Exit code and both outputs of a process that ends by itself."""
     async with asyncio.timeout(SLOW_S):

@@ -48,9 +48,9 @@ async def app(start: Start, plain: ScriptedBackend, tmp_path: Path) -> Applicati
         ("400 Bad Request", LLAMA_400, "rejected"),
         ("400 Bad Request", SGLANG_400, "rejected"),
         ("401 Unauthorized", VLLM_401, "rejected"),
-        ("404 Not Found", VLLM_404, "rejected"),
+        ("404 Not Found", VLLM_404, "failed"),
         ("422 Unprocessable Entity", b"<html>no JSON \xff</html>", "rejected"),
-        ("429 Too Many Requests", b"", "rejected"),
+        ("429 Too Many Requests", b"", "failed"),
         ("500 Internal Server Error", LLAMA_500, "failed"),
         ("503 Service Unavailable", LLAMA_503, "failed"),
     ],
@@ -76,6 +76,47 @@ async def test_engine_errors_pass_verbatim(
     assert len(plain.requests) == 1
     line = await only_decision(app)
     assert (line["status"], line["http_status"]) == (ended, int(status[:3]))
+
+
+@pytest.mark.parametrize(
+    ("status", "key", "ended"),
+    [
+        ("401 Unauthorized", "k", "failed"),
+        ("401 Unauthorized", None, "rejected"),
+        ("403 Forbidden", "k", "failed"),
+        ("403 Forbidden", None, "rejected"),
+        ("400 Bad Request", "k", "rejected"),
+        ("404 Not Found", None, "failed"),
+        ("405 Method Not Allowed", None, "failed"),
+        ("429 Too Many Requests", None, "failed"),
+        ("302 Found", None, "failed"),
+    ],
+)
+async def test_refusals_that_are_the_pools_fault_count_against_it(
+    start: Start,
+    plain: ScriptedBackend,
+    tmp_path: Path,
+    *,
+    status: str,
+    key: str | None,
+    ended: str,
+) -> None:
+    """A pool with a wrong key, path or model must lose its traffic, as one that is down does."""
+    app = await start(config_of(pool("plain", plain, api_key=key), folder=tmp_path))
+    plain.then(send(wire.whole(LLAMA_400, status)))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert reply.head.line == f"HTTP/1.1 {status}"
+    assert (await only_decision(app))["status"] == ended
+
+
+async def test_a_switch_of_protocols_never_reaches_a_client(
+    app: Application, plain: ScriptedBackend
+) -> None:
+    """Whoever stands between would take what follows for a tunnel."""
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+    plain.always(switch)
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.error["code"]) == (502, "upstream_protocol")
 
 
 async def test_error_inside_a_stream_is_the_clients(

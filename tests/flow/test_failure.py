@@ -10,8 +10,10 @@ import openai
 import pytest
 
 from router.app import Application
+from router.intake.http import AiohttpSink
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
+from tests.support.clock import ManualClock
 from tests.support.flow_backend import (
     Gate,
     ScriptedBackend,
@@ -417,3 +419,41 @@ async def test_hung_engine_does_not_stall_others(
         held.open()
     assert [reply.status for reply in replies] == [200] * 150
     assert in_flight(app) == 0
+
+
+async def test_an_answer_that_its_client_holds_up_is_marked(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long the engine had to wait for the client is no property of the pool."""
+    clock = ManualClock()
+    write = AiohttpSink.write
+
+    async def slow(sink: AiohttpSink, data: bytes) -> None:
+        clock.advance(1.0)
+        await write(sink, data)
+
+    plain.always(wire.stream(wire.llama_events()))
+    app = await start(config_of(pool("plain", plain), folder=tmp_path), clock)
+    await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    monkeypatch.setattr(AiohttpSink, "write", slow)
+    await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert [line["held"] for line in await decisions(app)] == [False, True]
+
+
+async def test_a_slow_upload_is_not_the_pools_time(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """The clock of a request starts when its body is there."""
+    clock = ManualClock()
+    plain.always(wire.llama_chat())
+    app = await start(config_of(pool("plain", plain), folder=tmp_path), clock)
+    body = wire.chat()
+    head, _, _ = request_bytes(body, headers=("Expect: 100-continue",)).partition(body)
+    async with raw_client(app.data_url) as client:
+        await client.send(head)
+        await client.head()  # 100 Continue
+        clock.advance(30.0)
+        await client.send(body)
+        await client.reply()
+    line = await only_decision(app)
+    assert (line["e2e_s"], line["overhead_s"]) == (0.0, 0.0)

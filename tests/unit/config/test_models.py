@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -142,3 +143,19 @@ def test_a_store_is_shown_without_its_password(url: str, shown: str) -> None:
 def test_a_method_may_be_one_of_your_own(method: str) -> None:
     """New ones appear faster than releases of this program."""
     assert Pool.model_validate(pool("a", method=method)).method == method
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda endless: config(listen={"drain_s": endless}),
+        lambda endless: config(pool("plain", timeouts={"connect_s": endless})),
+        lambda endless: config(pool("plain", timeouts={"idle_s": endless})),
+    ],
+    ids=["drain_s", "connect_s", "idle_s"],
+)
+def test_no_timer_can_be_set_to_for_ever(where: Callable[[float], Config]) -> None:
+    """An endless drain would make the stop fail before the last sums are stored."""
+    where(86_400.0)
+    with pytest.raises(ValidationError, match="finite"):
+        where(math.inf)

@@ -13,7 +13,10 @@ from tests.support.builders import request
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(3, 3), (0, 0), (-1, None), (True, None), (1.0, None), ("3", None), (None, None), ([], None)],
+    [
+        *((3, 3), (0, 0), (2**53 - 1, 2**53 - 1), (2**53, None), (2**64 - 1, None)),
+        *((-1, None), (True, None), (1.0, None), ("3", None), (None, None), ([], None)),
+    ],
 )
 def test_a_count_is_a_non_negative_integer(value: object, expected: int | None) -> None:
     """Anything else is unknown, never 0."""

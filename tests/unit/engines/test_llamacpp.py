@@ -100,3 +100,9 @@ def test_log_probabilities_must_not_come_from_a_drafting_server(
 ) -> None:
     """It reports 0.0 for every accepted token."""
     assert ADAPTER.refusal(request(**fields), speculative=speculative) == expected
+
+
+def test_figures_that_no_log_could_hold_are_unknown() -> None:
+    """The sum of two of the largest integers of JSON has no JSON form of its own."""
+    timings = {"predicted_n": 5, "prompt_n": 2**64 - 1, "cache_n": 2**64 - 1}
+    assert ADAPTER.read(request(), {"timings": timings}).prompt_tokens is None

@@ -120,3 +120,11 @@ def test_a_large_text_is_no_burden() -> None:
     image = b"A" * 5_000_000
     body = b'{"messages":[{"content":"' + image + b'\\""}],"stream":true}'
     assert set_member(body, "stream", b"false", present=True) == body.replace(b"true", b"false")
+
+
+def test_a_string_may_be_as_long_as_an_image() -> None:
+    """Escapes inside and at the ends of a long string are stepped over."""
+    long = b'"' + b'\\"' + b"A" * 100_000 + b"\\\\" + b"}" * 1000 + b'\\"' + b'"'
+    body = b'{"image":' + long + b',"x":1}'
+    assert set_member(body, "x", b"2", present=True) == body.replace(b":1}", b":2}")
+    assert member_text(body, "image") == long

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from router.errors import Reason, RequestError
-from router.intake.parse import parse_request
+from router.intake.parse import MOST_CONTAINERS, parse_request
 from router.types import Endpoint
 
 
@@ -94,3 +96,25 @@ def test_the_client_s_headers_come_along() -> None:
     headers = (("X-A", "1"), ("x-a", "2"))
     assert parse_request(Endpoint.CHAT, b'{"model":"m"}', headers).headers == headers
     assert parse_request(Endpoint.CHAT, b'{"model":"m"}').headers == ()
+
+
+def test_a_body_of_absurdly_many_parts_is_refused() -> None:
+    """A few megabytes of brackets would hold up everybody else for seconds."""
+    body = b'{"model":"m","x":[' + b"[]," * MOST_CONTAINERS + b"1]}"
+    with pytest.raises(RequestError) as caught:
+        parse(body)
+    assert (caught.value.reason, caught.value.message) == (
+        Reason.INVALID_REQUEST,
+        "The request body holds too many arrays and objects.",
+    )
+
+
+@pytest.mark.parametrize("end", [b"1]}", b"NaN]}", b"x"])
+def test_the_garbage_collector_is_back_after_a_large_body(end: bytes) -> None:
+    """It is off only while the body is read, however that ends."""
+    body = b'{"model":"m","x":[' + b"[]," * 100_000 + end
+    try:
+        assert parse(body) == ("m", False)
+    except RequestError:
+        assert end == b"x"
+    assert gc.isenabled()

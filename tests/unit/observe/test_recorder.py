@@ -105,3 +105,10 @@ def test_a_flaw_in_the_books_never_fails_a_request(
         recorder.record(context(), decision(), outcome())
     assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
     assert [record.getMessage() for record in caplog.records] == ["outcome not recorded"]
+
+
+def test_an_answer_that_its_client_held_up_teaches_no_duration() -> None:
+    """A slow reader knows the pool from the reply's headers, and could make it look slow."""
+    held = trial_of(context(request(stream=True)), decision(FAST), outcome(held=True))
+    known = trial_of(context(request(stream=True)), decision(FAST), outcome())
+    assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None)
