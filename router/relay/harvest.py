@@ -56,12 +56,15 @@ class Harvest(Protocol):
 
 
 class PassThrough:
-    """Forwards what cannot be read: compressed or unknown content."""
+    """Forwards what cannot be read: compressed content, or what no engine says.
 
-    def __init__(self) -> None:
+    A page in HTML that comes with status 200 is no answer, whoever sent it.
+    """
+
+    def __init__(self, *, foreign: bool = False) -> None:
         self.first_content_s: float | None = None
         self.last_content_s: float | None = None
-        self.broken = False
+        self.broken = foreign
         self.complete = False
 
     @property

@@ -314,6 +314,11 @@ def _is_event_stream(response: UpstreamResponse) -> bool:
     return content_type.split(";")[0].strip().lower() == "text/event-stream"
 
 
+def _is_json(response: UpstreamResponse) -> bool:
+    content_type = (header(response.headers, "content-type") or "").split(";")[0].strip().lower()
+    return content_type == "application/json" or content_type.endswith("+json")
+
+
 def _harvest_for(answer: _Answer) -> Harvest:
     response = answer.response
     coding = (header(response.headers, "content-encoding") or "identity").strip().lower()
@@ -321,7 +326,7 @@ def _harvest_for(answer: _Answer) -> Harvest:
         return PassThrough()
     if _is_event_stream(response):
         return StreamHarvest(answer.pool.adapter.markers, strip_usage=answer.ask.strip_usage)
-    return WholeHarvest()
+    return WholeHarvest() if _is_json(response) else PassThrough(foreign=True)
 
 
 def _shows_its_end(response: UpstreamResponse) -> bool:

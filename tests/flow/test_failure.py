@@ -457,3 +457,16 @@ async def test_a_slow_upload_is_not_the_pools_time(
         await client.reply()
     line = await only_decision(app)
     assert (line["e2e_s"], line["overhead_s"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-8", ""])
+async def test_page_with_status_200_is_no_answer(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, kind: str
+) -> None:
+    """What is neither JSON nor a stream passes unchanged and counts against the pool."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: 4\r\n\r\n"
+    plain.then(send(head.encode() + b"oops"))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.body) == (200, b"oops")
+    assert (await only_decision(app))["status"] == "failed"
