@@ -53,7 +53,7 @@ def test_readme_names_only_commands_that_exist() -> None:
     known = {
         command.name or (command.callback.__name__ if command.callback else "")
         for command in app.registered_commands
-    }
+    } | {group.name for group in app.registered_groups}
     assert named - known == set()
     assert named
 
