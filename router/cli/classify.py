@@ -77,7 +77,9 @@ def explain(
     prompt = "a system prompt" if system_head(request.fields, 1) else "no system prompt"
     marks = f"{prompt}, {len(names)} tools, client {client_kind(request.headers)}"
     key = settings.segment_key
-    if key is not None:
+    if not names and prompt == "no system prompt":
+        out.print("segment      none: no system prompt and no tools")
+    elif key is not None:
         segment = Fingerprints(key.get_secret_value().encode()).of(request)
         out.print(f"segment      {segment or '(pooled)'}   from {marks}", markup=False)
     else:

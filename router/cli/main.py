@@ -90,7 +90,9 @@ def _run(config: Config) -> None:
 
 def _announce(application: Application) -> None:
     _out.print(f"clients  {application.data_url}/v1   models: {', '.join(application.models())}")
-    _out.print(f"status   {application.admin_url}/   or: specroute status --watch")
+    _out.print(
+        f"status   {application.admin_url}/   or: specroute status --watch --url {application.admin_url}"
+    )
     sys.stdout.flush()
 
 
@@ -173,6 +175,25 @@ def demo(
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         _out.print("ended; nothing is left running")
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - called by typer
+    if asked:
+        _out.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()

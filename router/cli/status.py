@@ -24,6 +24,8 @@ _UNKNOWN = "–"
 _NAME_WIDTH = 5
 _SHOWN_EVENTS = 5
 _SHOWN_AT_LEAST = -0.995
+_WIDEST_SHOWN = 2.0
+"""An interval wider than this says nothing."""
 _VERDICT_STYLE = {
     "gain": "bold green",
     "loss": "bold red",
@@ -134,8 +136,10 @@ def class_table(route: dict[str, Any], title: str) -> Table:
             )
     table.caption = (
         "n answers · share of the class's traffic in the last minutes · τ tokens per step · "
-        "α acceptance · TPOT, TTFT medians and p95 of TPOT in ms · gain: time saved against the "
-        "concurrent baseline"
+        "α acceptance · TPOT (time per output token), its p95, and TTFT (time to first token): "
+        "medians in ms over all answers, within 2 %, at whatever load there was · gain: time "
+        "saved, comparing only requests of the same time · – not measured, or not yet to within "
+        "±100 %"
     )
     table.caption_justify = "left"
     return table
@@ -167,7 +171,7 @@ def _milliseconds(seconds: float | None, form: str = "{:.1f}") -> str:
 
 
 def _gain(gain: dict[str, float] | None) -> str:
-    if gain is None:
+    if gain is None or gain["high"] - gain["low"] > _WIDEST_SHOWN:
         return _UNKNOWN
     bounds = f"{_percent(gain['low'])} … {_percent(gain['high'])}"
     return f"{_percent(gain['value'])}  {bounds:>13}"

@@ -6,6 +6,8 @@ It starts what is needed, shows what the proxy learns, and leaves nothing behind
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +29,7 @@ from rich.text import Text
 
 from router.cli.status import class_table, fetch_state
 from router.demo.errors import DemoError
-from router.demo.fleet import Fleet, RunningPool, die_with_parent
+from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool, die_with_parent
 from router.demo.prompts import load_prompts
 from router.demo.traffic import Traffic
 from router.demo.view import findings, live, next_steps
@@ -48,6 +50,10 @@ _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.1
 _REFRESH_S = 1.0
 _LINE_EVERY_S = 15.0
+_PATIENCE = 2
+"""A demo that stays up goes on this many times as long when nothing was found out yet."""
+OWN_PORT_DISTANCE = 100
+"""From the demo's ports to those of the configuration that it leaves to play with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +80,71 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     def say(message: str) -> None:
         console.print(Text(f"{time.monotonic() - began:5.0f} s", "dim"), f" {message}")
 
-    for port, option in ((options.port, "--port"), (options.admin_port, "--admin-port")):
-        _require_free(port, option)
-    with _interruptible(), _fleet(options, say) as fleet:
-        config = _write_config(options, fleet.model, fleet.pools)
-        say(f"starting the embedded store and the proxy; configuration: {config}")
-        with _proxy(options, config) as admin_url:
-            say(f"clients: http://127.0.0.1:{options.port}/v1   status page: {admin_url}/")
-            asyncio.run(_traffic_phase(options, admin_url, fleet.model, console, say))
-            state = fetch_state(admin_url)
-            for route in state["routes"]:
-                console.print(class_table(route, "What was measured"))
-            console.print(findings(state))
-            if options.duration_s is None:
-                console.print(next_steps(state, admin_url, str(config)))
-                console.print("Ctrl-C ends the demo and everything it started.")
-                threading.Event().wait()
+    with _interruptible(), _claimed(options.directory):
+        _require_free(options)
+        with _fleet(options, say) as fleet:
+            _serve_and_show(options, fleet, console, say)
+
+
+def _serve_and_show(options: DemoOptions, fleet: Fleet, console: Console, say: Progress) -> None:
+    # What earlier runs learned would stand in the table from its first second.
+    shutil.rmtree(options.directory / "store", ignore_errors=True)
+    config = _write_config(options, fleet.model, fleet.pools)
+    own = _write_own_config(options, fleet.model, fleet.pools)
+    say(f"starting the embedded store and the proxy; configuration: {config}")
+    with _proxy(options, config) as admin_url:
+        say(f"clients: http://127.0.0.1:{options.port}/v1   status page: {admin_url}/")
+        asyncio.run(_traffic_phase(options, admin_url, fleet.model, console, say))
+        state = fetch_state(admin_url)
+        for route in state["routes"]:
+            console.print(class_table(route, "What was measured"))
+        console.print(findings(state))
+        if options.duration_s is None:
+            console.print(next_steps(state, admin_url, str(own)))
+            console.print("Ctrl-C ends the demo and everything it started.")
+            threading.Event().wait()
 
 
 def _fleet(options: DemoOptions, say: Progress) -> Fleet:
-    options.directory.mkdir(parents=True, exist_ok=True)
     return Fleet(base_port=options.engine_port, run_folder=options.directory / "logs", progress=say)
 
 
-def _require_free(port: int, option: str) -> None:
-    """Says at once what the proxy would say after a minute of preparation."""
+@contextmanager
+def _claimed(directory: Path) -> Iterator[None]:
+    """Makes sure that no other demo writes into the folder; the kernel frees it when we end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DemoError(
+                f"{directory} is in use by another `specroute demo`; end that one, or choose "
+                "another folder with --directory"
+            ) from error
+        yield
+
+
+def _require_free(options: DemoOptions) -> None:
+    """Says at once, and of all ports, what would come out one by one after preparation."""
+    engines = range(options.engine_port, options.engine_port + len(DEFAULT_POOLS))
+    wanted = [options.port, options.admin_port, *(engines if options.engine_port else ())]
+    taken = [port for port in wanted if not _is_free(port)]
+    if taken:
+        raise DemoError(
+            f"in use on 127.0.0.1: port {', '.join(str(port) for port in taken)}; stop what uses "
+            "it, or choose others with --port, --admin-port and --engine-port (through make: "
+            'make demo ARGS="--port 8090 --admin-port 8091 --engine-port 0")'
+        )
+
+
+def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise DemoError(
-                f"port {port} is not free ({error.strerror}); stop what uses it, or choose another "
-                f"with {option}"
-            ) from error
+        except OSError:
+            return False
+    return True
 
 
 async def _traffic_phase(
@@ -126,7 +163,13 @@ async def _traffic_phase(
     try:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             last_line = 0.0
-            while (elapsed := time.monotonic() - began) < total_s and not sending.done():
+            state: dict[str, Any] = {"routes": []}
+            while not sending.done():
+                elapsed = time.monotonic() - began
+                if elapsed >= total_s and (options.duration_s or _settled(state)):
+                    break
+                if elapsed >= total_s * _PATIENCE:
+                    break
                 state = await asyncio.to_thread(fetch_state, admin_url)
                 if console.is_terminal:
                     picture = live(state, traffic, elapsed_s=elapsed, total_s=total_s)
@@ -144,46 +187,70 @@ async def _traffic_phase(
     say(f"{traffic.answered} answers, {traffic.failed} failed")
 
 
+def _settled(state: dict[str, Any]) -> bool:
+    """Whether anything was found out: a gain or a loss."""
+    return any(
+        cell["verdict"] in ("gain", "loss")
+        for route in state["routes"]
+        for entry in route["classes"]
+        for cell in entry["cells"]
+    )
+
+
 def _leaders(state: dict[str, Any]) -> str:
     """For each class, the pool that most of its traffic now goes to."""
     leaders = []
     for route in state["routes"]:
         for entry in route["classes"]:
             cell = max(entry["cells"], key=lambda cell: float(cell["probability"]))
-            leaders.append(f"{entry['class']} → {cell['pool']} {cell['probability']:.0%}")
-    return ", ".join(leaders)
+            leaders.append(f"{entry['class']} to {cell['pool']} {cell['probability']:.0%}")
+    return f"most likely next: {', '.join(leaders)}" if leaders else "nothing learned yet"
 
 
 def _write_config(options: DemoOptions, model: str, pools: tuple[RunningPool, ...]) -> Path:
+    """The file that the demo itself runs."""
     data = {
         "listen": {"port": options.port},
         "admin": {"port": options.admin_port},
         "store": {"url": "embedded:", "directory": str(options.directory / "store")},
         "decision_log": {"path": str(options.directory / "decisions.jsonl")},
-        "routes": [
+        "routes": [_route(model, pools)],
+    }
+    return _write(options.directory / "specroute.yaml", data)
+
+
+def _write_own_config(options: DemoOptions, model: str, pools: tuple[RunningPool, ...]) -> Path:
+    """A file to play with: a second proxy beside the demo's, on the same engines."""
+    data = {
+        "listen": {"port": options.port + OWN_PORT_DISTANCE},
+        "admin": {"port": options.admin_port + OWN_PORT_DISTANCE},
+        "store": {"url": "memory:"},
+        "routes": [_route(model, pools)],
+    }
+    return _write(options.directory / "own.yaml", data)
+
+
+def _route(model: str, pools: tuple[RunningPool, ...]) -> dict[str, Any]:
+    return {
+        "model": model,
+        "baseline": next(pool.name for pool in pools if pool.method == "none"),
+        "policy": {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}},
+        "pools": [
             {
-                "model": model,
-                "baseline": next(pool.name for pool in pools if pool.method == "none"),
-                "policy": {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}},
-                "pools": [
-                    {
-                        "name": pool.name,
-                        "method": pool.method,
-                        "engine": "llamacpp",
-                        "num_speculative_tokens": pool.num_speculative_tokens,
-                        "replicas": [{"url": pool.url}],
-                    }
-                    for pool in pools
-                ],
+                "name": pool.name,
+                "method": pool.method,
+                "engine": "llamacpp",
+                "num_speculative_tokens": pool.num_speculative_tokens,
+                "replicas": [{"url": pool.url}],
             }
+            for pool in pools
         ],
     }
-    path = options.directory / "specroute.yaml"
-    path.write_text(
-        "# Written by `specroute demo`; every key is explained in config/specroute.yaml.\n"
-        + yaml.safe_dump(data, sort_keys=False),
-        encoding="utf-8",
-    )
+
+
+def _write(path: Path, data: dict[str, Any]) -> Path:
+    head = "# Written by `specroute demo`; every key is explained in config/specroute.yaml.\n"
+    path.write_text(head + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     return path
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -48,7 +51,7 @@ def findings(state: dict[str, Any]) -> Text:
                 elif cell["verdict"]:
                     open_questions.append(f"{entry['class']} on {cell['pool']}")
         if open_questions:
-            text.append(f"Not enough data yet: {', '.join(open_questions)}.\n", "dim")
+            text.append(f"Not settled yet: {', '.join(open_questions)}.\n", "dim")
     return text
 
 
@@ -66,8 +69,17 @@ def _finding(class_id: str, cell: dict[str, Any]) -> Text:
     return text
 
 
+def shown(program: Path) -> str:
+    """How to call a program from here: by its path below this folder where it lies there."""
+    try:
+        return str(program.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return program.name
+
+
 def next_steps(state: dict[str, Any], admin_url: str, config: str) -> RenderableType:
     """How to use what is running, ready to paste."""
+    program = shlex.quote(shown(Path(sys.argv[0])))
     base, model = f"{state['data_url']}/v1", state["routes"][0]["model"]
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
     lines = [
@@ -82,9 +94,11 @@ def next_steps(state: dict[str, Any], admin_url: str, config: str) -> Renderable
         f'      model="{model}", messages=[{{"role": "user", "content": "Hello"}}])',
         "  print(reply.choices[0].message.content)",
         "",
-        f"Status page  {admin_url}/     terminal  specroute status --watch --url {admin_url}",
-        f"The proxy alone, while the engines run:  specroute serve -c {config}",
-        f"Its configuration explained:             specroute check {config}",
+        f"Status page  {admin_url}/",
+        f"Terminal     {program} status --watch --url {admin_url}",
+        f"Report       {program} report --url {admin_url}",
+        f"A second proxy of your own on the same engines: edit {config}, then",
+        f"             {program} check {config} && {program} serve -c {config}",
     ]
     # Wider than the terminal it would be broken inside a command; a panel is only for looks.
     return Panel(Text("\n".join(lines)), title="Next", title_align="left")

@@ -3,6 +3,7 @@
 
 const REFRESH_MS = 1000;
 const SHOWN_EVENTS = 5;
+const WIDEST_SHOWN = 2; // a wider interval says nothing
 const UNKNOWN = "–";
 
 const percent = (value, sign) =>
@@ -10,7 +11,7 @@ const percent = (value, sign) =>
 const figure = (value) => (value === null ? UNKNOWN : value.toFixed(2));
 const milliseconds = (value) => (value === null ? UNKNOWN : (value * 1000).toFixed(1));
 const gain = (value) =>
-  value === null
+  value === null || value.high - value.low > WIDEST_SHOWN
     ? UNKNOWN
     : `${percent(value.value, true)} [${percent(value.low, true)}, ${percent(value.high, true)}]`;
 
