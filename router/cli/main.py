@@ -90,9 +90,8 @@ def _run(config: Config) -> None:
 
 def _announce(application: Application) -> None:
     _out.print(f"clients  {application.data_url}/v1   models: {', '.join(application.models())}")
-    _out.print(
-        f"status   {application.admin_url}/   or: specroute status --watch --url {application.admin_url}"
-    )
+    admin = application.admin_url
+    _out.print(f"status   {admin}/   or: specroute status --watch --url {admin}")
     sys.stdout.flush()
 
 
@@ -186,7 +185,7 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - called by typer
 @app.callback()
 def _options(
     *,
-    version: Annotated[  # noqa: ARG001 - its callback does the work
+    version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
