@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+_CANCEL_AGAIN_S = 1.0
+
 _log = logging.getLogger("specroute.lifecycle")
 
 
@@ -14,6 +16,7 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
         self.errors = 0
         """Rounds of background work that failed in a way nobody had foreseen."""
 
@@ -29,7 +32,7 @@ class Lifecycle:
     async def _loop(
         self, interval_s: float, name: str, work: Callable[[], Awaitable[None]]
     ) -> None:
-        while True:
+        while not self._stopping:
             await asyncio.sleep(interval_s)
             try:
                 await work()
@@ -40,8 +43,16 @@ class Lifecycle:
                 _log.exception("background work failed", extra={"task": name})
 
     async def stop(self) -> None:
-        """Cancels all tasks and waits until they are gone."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Cancels all tasks and waits until they are gone.
+
+        A cancellation can get lost: a library that swallows one, or the race in Python 3.11's
+        `asyncio.wait_for` (python/cpython#86296). So no round begins any more, and who is still
+        there after a while is cancelled again.
+        """
+        self._stopping = True
+        left = set(self._tasks)
+        while left:
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
         self._tasks.clear()

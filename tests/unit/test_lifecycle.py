@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -60,3 +61,25 @@ async def test_stop_ends_a_running_round() -> None:
         await lifecycle.stop()
     assert cleaned.is_set()
     assert lifecycle.errors == 0
+
+
+@pytest.mark.parametrize("swallowed", [1, 3])
+async def test_lost_cancellation_does_not_keep_the_process_alive(
+    monkeypatch: pytest.MonkeyPatch, swallowed: int
+) -> None:
+    """Work that swallows its cancellation, as libraries do in a race, is ended all the same."""
+    monkeypatch.setattr("router.lifecycle._CANCEL_AGAIN_S", 0.01)
+    lifecycle, begun, rounds = Lifecycle(), asyncio.Event(), list[int]()
+
+    async def work() -> None:
+        rounds.append(1)
+        begun.set()
+        for _ in range(swallowed):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    lifecycle.every(0, "some work", work)
+    async with asyncio.timeout(10):
+        await begun.wait()
+        await lifecycle.stop()
+    assert rounds == [1]
