@@ -30,6 +30,7 @@ REQUEST = (
 )
 """A streamed chat request, ready to be written to a socket."""
 
+_STOP_TIMEOUT_S = 60.0
 _POOLS = (("plain", "none", None), ("draft", "draft_model", 4))
 
 
@@ -72,7 +73,12 @@ async def running(urls: Sequence[str]) -> AsyncIterator[Proxy]:
             yield Proxy(process.pid, port, admin_line[1].rstrip("/"))
         finally:
             process.terminate()
-            await process.wait()
+            try:
+                async with asyncio.timeout(_STOP_TIMEOUT_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                raise RuntimeError("the proxy did not end after SIGTERM") from None
 
 
 def _state(admin: str) -> dict[str, Any]:

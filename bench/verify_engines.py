@@ -19,6 +19,7 @@ from bench.demo_fleet import Sample, choose, measure, table
 from router.app import Application
 from router.config.models import Config
 from router.demo.fleet import Fleet
+from router.demo.run import route_config
 from router.demo.traffic import Traffic
 
 CLASSES = ("code_edit", "structured", "creative")
@@ -34,29 +35,13 @@ def _direct(fleet: Fleet, per_class: int, rounds: int) -> str:
 
 
 async def _routed(fleet: Fleet, folder: Path, seconds: float) -> dict[str, Any]:
-    pools = [
-        {
-            "name": pool.name,
-            "method": pool.method,
-            "engine": "llamacpp",
-            "num_speculative_tokens": pool.num_speculative_tokens,
-            "replicas": [{"url": pool.url}],
-        }
-        for pool in fleet.pools
-    ]
+    policy = {"name": "thompson", "parameters": {"floor": _FLOOR}}
     config = Config.model_validate(
         {
             "listen": {"port": 0},
             "admin": {"port": 0},
             "store": {"url": "embedded:", "directory": str(folder / "store")},
-            "routes": [
-                {
-                    "model": fleet.model,
-                    "baseline": "plain",
-                    "policy": {"name": "thompson", "parameters": {"floor": _FLOOR}},
-                    "pools": pools,
-                }
-            ],
+            "routes": [route_config(fleet.model, fleet.pools, policy)],
         }
     )
     async with Application(config, seed=1).running() as application:

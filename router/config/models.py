@@ -15,20 +15,6 @@ from router.config.patterns import check_pattern
 
 EngineName = Literal["llamacpp", "vllm", "generic"]
 
-KNOWN_METHODS = (
-    "none",
-    "ngram",
-    "suffix",
-    "draft_model",
-    "medusa",
-    "eagle",
-    "eagle2",
-    "eagle3",
-    "mtp",
-    "dflash",
-    "dspark",
-)
-
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]

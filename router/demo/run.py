@@ -214,7 +214,7 @@ def _write_config(options: DemoOptions, model: str, pools: tuple[RunningPool, ..
         "admin": {"port": options.admin_port},
         "store": {"url": "embedded:", "directory": str(options.directory / "store")},
         "decision_log": {"path": str(options.directory / "decisions.jsonl")},
-        "routes": [_route(model, pools)],
+        "routes": [route_config(model, pools)],
     }
     return _write(options.directory / "specroute.yaml", data)
 
@@ -225,16 +225,19 @@ def _write_own_config(options: DemoOptions, model: str, pools: tuple[RunningPool
         "listen": {"port": options.port + OWN_PORT_DISTANCE},
         "admin": {"port": options.admin_port + OWN_PORT_DISTANCE},
         "store": {"url": "memory:"},
-        "routes": [_route(model, pools)],
+        "routes": [route_config(model, pools)],
     }
     return _write(options.directory / "own.yaml", data)
 
 
-def _route(model: str, pools: tuple[RunningPool, ...]) -> dict[str, Any]:
+def route_config(
+    model: str, pools: tuple[RunningPool, ...], policy: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The configuration of a route over the fleet's pools."""
     return {
         "model": model,
         "baseline": next(pool.name for pool in pools if pool.method == "none"),
-        "policy": {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}},
+        "policy": policy or {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}},
         "pools": [
             {
                 "name": pool.name,

@@ -15,6 +15,7 @@ from router.app import Application
 from router.config.models import Config
 from router.demo.fleet import Fleet
 from router.demo.prompts import DemoPrompt, load_prompts
+from router.demo.run import route_config
 
 pytestmark = [pytest.mark.real_engine, pytest.mark.timeout(400)]
 
@@ -45,24 +46,12 @@ CASES: dict[str, dict[str, Any]] = {
 @asynccontextmanager
 async def proxy(fleet: Fleet, folder: Path, policy: dict[str, Any]) -> AsyncIterator[Application]:
     """A proxy over the real pools; a store of its own."""
-    pools = [
-        {
-            "name": pool.name,
-            "method": pool.method,
-            "engine": "llamacpp",
-            "num_speculative_tokens": pool.num_speculative_tokens,
-            "replicas": [{"url": pool.url}],
-        }
-        for pool in fleet.pools
-    ]
     config = Config.model_validate(
         {
             "listen": {"port": 0},
             "admin": {"port": 0},
             "store": {"url": "embedded:", "directory": str(folder / "store")},
-            "routes": [
-                {"model": fleet.model, "baseline": "plain", "policy": policy, "pools": pools}
-            ],
+            "routes": [route_config(fleet.model, fleet.pools, policy)],
         }
     )
     async with Application(config, seed=7).running() as application:
