@@ -55,6 +55,10 @@ _STOP_FLUSH_S = 5.0
 _ENDING_S = 2.0
 """For answers to end once no more time is given."""
 
+_BACKLOG = 4096
+"""Connections that may wait to be taken: Linux's own limit by default. With asyncio's 128 a rush of
+clients, met by a busy moment, has some of them reset."""
+
 _log = logging.getLogger("specroute")
 
 
@@ -426,7 +430,7 @@ def _policy(route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId,
 
 async def _bind(runner: web.AppRunner, host: str, port: int, key: str) -> str:
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
     try:
         await site.start()
     except OSError as error:
