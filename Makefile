@@ -23,7 +23,7 @@ $(VENV)/pip-ok:
 	@touch $@
 
 $(VENV)/demo-ok: requirements/demo.txt pyproject.toml | $(VENV)/pip-ok
-	@echo "Installing Specroute and what the demo needs into $(VENV) (about 20 packages, 40 MB) ..."
+	@echo "Installing Specroute and what the demo needs into $(VENV) ..."
 	@$(PIP) --require-hashes -r requirements/demo.txt || { echo "The packages could not be installed: check the network and pip's index, then run make again."; exit 1; }
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
