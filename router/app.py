@@ -35,14 +35,14 @@ from router.estimates.writer import Writer
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.probe import PROBE_INTERVAL_S, Prober
 from router.fleet.state import FleetState
-from router.intake.http import MAX_HEADER_BYTES, SERVER_LOG, RunningAnswers, data_app
+from router.intake.http import RunningAnswers, data_server
 from router.lifecycle import Lifecycle
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
 from router.pipeline import Pipeline, RouteParts
 from router.relay.relay import Relay
-from router.relay.upstream import AiohttpUpstream
+from router.relay.reference import ReferenceUpstream
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan, plan_steps
 from router.stores.base import SharedStore
@@ -118,7 +118,7 @@ class Application:
         )
         log_path = config.decision_log.path
         self._decision_log = DecisionLog(Path(log_path) if log_path else None)
-        self._upstream = AiohttpUpstream()
+        self._upstream = ReferenceUpstream()
         self._classifier = SessionClassifier(
             configured_classifier(config.classify), self._clock, config.classify.sessions
         )
@@ -302,28 +302,22 @@ class Application:
         await self._upstream.close()
         await self._store.close()
 
-    async def _listen(self) -> list[web.AppRunner]:
+    async def _listen(self) -> list[web.BaseRunner]:
         listen, admin = self.config.listen, self.config.admin
-        data = web.AppRunner(
-            data_app(
-                self._pipeline(),
-                self,
-                self._clock,
-                max_body_bytes=listen.max_body_bytes,
-                refused=self._metrics.refuse,
-                running=self._running,
-            ),
-            handler_cancellation=True,
-            access_log=None,
-            logger=SERVER_LOG,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            shutdown_timeout=listen.drain_s + _ENDING_S,
+        data = data_server(
+            self._pipeline(),
+            self,
+            self._clock,
+            max_body_bytes=listen.max_body_bytes,
+            keepalive_s=listen.keepalive_s,
+            refused=self._metrics.refuse,
+            running=self._running,
+            shutdown_s=listen.drain_s + _ENDING_S,
         )
         control = web.AppRunner(
             admin_app(self.state, self._metrics.exposition), access_log=None, shutdown_timeout=1.0
         )
-        runners = [data, control]
+        runners: list[web.BaseRunner] = [data, control]
         try:
             self.data_url = await _bind(data, listen.host, listen.port, "listen.port")
             self.admin_url = await _bind(control, admin.host, admin.port, "admin.port")
@@ -428,7 +422,7 @@ def _policy(route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId,
         raise ConfigError(f"routes[{index}].policy: {error}") from error
 
 
-async def _bind(runner: web.AppRunner, host: str, port: int, key: str) -> str:
+async def _bind(runner: web.BaseRunner, host: str, port: int, key: str) -> str:
     await runner.setup()
     site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
     try:

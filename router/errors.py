@@ -16,6 +16,7 @@ class Reason(StrEnum):
     UNKNOWN_PATH = "unknown_path"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BODY_TOO_LARGE = "body_too_large"
+    EXPECTATION_FAILED = "expectation_failed"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     UPSTREAM_TIMEOUT = "upstream_timeout"
     UPSTREAM_PROTOCOL = "upstream_protocol"
@@ -35,6 +36,7 @@ _SHAPES: dict[Reason, _Shape] = {
     Reason.UNKNOWN_PATH: _Shape(404, "invalid_request_error"),
     Reason.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
     Reason.BODY_TOO_LARGE: _Shape(413, "invalid_request_error"),
+    Reason.EXPECTATION_FAILED: _Shape(417, "invalid_request_error"),
     Reason.UPSTREAM_UNAVAILABLE: _Shape(502, "server_error"),
     Reason.UPSTREAM_TIMEOUT: _Shape(504, "server_error"),
     Reason.UPSTREAM_PROTOCOL: _Shape(502, "server_error"),
@@ -49,11 +51,20 @@ _CODES: dict[Reason, str] = {Reason.UNKNOWN_MODEL: "model_not_found"}
 class RequestError(Exception):
     """A request that this program answers itself, with an OpenAI error body."""
 
-    def __init__(self, reason: Reason, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        param: str | None = None,
+        allow: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.param = param
+        self.allow = allow
+        """Methods to name in the reply's `Allow`."""
 
     @property
     def http_status(self) -> int:

@@ -25,6 +25,7 @@ class RawRequest:
     """A request as it came in, body read."""
 
     endpoint: Endpoint
+    method: str
     path_qs: str
     headers: Headers
     body: bytes
@@ -74,6 +75,7 @@ class Pipeline:
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
             headers=raw.headers,
+            method=raw.method,
             segment=route.segments.segment(request),
             session=session,
         )

@@ -82,6 +82,7 @@ class RequestContext:
     """Monotonic clock."""
     path_qs: str
     headers: Headers
+    method: str = "POST"
     segment: SegmentId = POOLED
     session: SessionId = NO_SESSION
 
@@ -105,7 +106,14 @@ class AttemptEnd(StrEnum):
 
     ANSWERED = "answered"
     UNREACHABLE = "unreachable"
+    """No connection."""
+    STALE = "stale"
+    """A connection kept from before was dead; a fresh one settles it."""
     DISCONNECTED = "disconnected"
+    """The connection ended, or held no HTTP, before a byte for the client had come."""
+    BUSY = "busy"
+    """The server is full, and says so."""
+    SERVER_ERROR = "server_error"
     TIMEOUT = "timeout"
 
 

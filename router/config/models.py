@@ -45,6 +45,12 @@ class Listen(Model):
         ge=1024,
         description="Largest request body accepted, in bytes; beyond it clients get 413.",
     )
+    keepalive_s: float = Field(
+        75.0,
+        gt=0,
+        le=86_400,
+        description="After how long an idle client connection is closed, in seconds.",
+    )
     drain_s: float = Field(
         30.0,
         ge=0,
@@ -256,11 +262,29 @@ class Timeouts(Model):
     """Limits of one try at a replica, in seconds."""
 
     connect_s: float = Field(5.0, gt=0, allow_inf_nan=False, description="To connect.")
+    header_s: float = Field(
+        600.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="From a request's last byte to the head of its answer; whole answers come then.",
+    )
+    first_content_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="From a request's last byte to a stream's first content; null for no limit.",
+    )
     idle_s: float = Field(
         600.0,
         gt=0,
         allow_inf_nan=False,
-        description="Between two reads from the engine, the first one included.",
+        description="Between two reads of an answer's body.",
+    )
+    total_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="For a whole answer, however well it goes on; null for no limit.",
     )
 
 

@@ -20,6 +20,9 @@ class Replica:
     url: str
     connect_s: float
     idle_s: float
+    header_s: float = 600.0
+    first_content_s: float | None = None
+    total_s: float | None = None
     api_key: str | None = field(repr=False, default=None)
 
 
@@ -81,6 +84,9 @@ def _pool(pool: Pool, route: Route) -> PoolFacts:
             url=replica.url,
             connect_s=pool.timeouts.connect_s,
             idle_s=pool.timeouts.idle_s,
+            header_s=pool.timeouts.header_s,
+            first_content_s=pool.timeouts.first_content_s,
+            total_s=pool.timeouts.total_s,
             api_key=pool.api_key.get_secret_value() if pool.api_key else None,
         )
         for index, replica in enumerate(pool.replicas)

@@ -5,13 +5,47 @@ Plain numbers behind a few verbs; no I/O. Probing is `router.fleet.probe`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from policies.types import ArmId
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.types import ReplicaId
+
+
+class Seen(StrEnum):
+    """What a try showed of a server."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What placing a request may look at."""
+
+    prefix: tuple[int, ...] = ()
+    prompt_bytes: int = 0
+
+
+class Lease:
+    """One request at one server."""
+
+    __slots__ = ("_state", "replica", "touched")
+
+    def __init__(self, replica: Replica, state: _Now) -> None:
+        self.replica = replica
+        self.touched: float | None = None
+        self._state: _Now | None = state
+        state.in_flight += 1
+
+    def release(self) -> None:
+        """Ends it; may be called twice."""
+        if self._state is not None:
+            self._state.in_flight -= 1
+            self._state = None
 
 
 @dataclass(slots=True)
@@ -68,15 +102,26 @@ class FleetState:
         state = self._now[replica.replica_id]
         return (not state.up, state.in_flight)
 
-    @contextmanager
-    def lease(self, replica: Replica) -> Iterator[Replica]:
-        """Counts a request as in flight for as long as the block runs, however it ends."""
-        state = self._now[replica.replica_id]
-        state.in_flight += 1
-        try:
-            yield replica
-        finally:
-            state.in_flight -= 1
+    def lease(
+        self,
+        arm_id: ArmId,
+        placement: Placement,
+        exclude: frozenset[ReplicaId] = frozenset(),
+        *,
+        now: float,
+    ) -> Lease | None:
+        """Places a request at a server of the arm."""
+        del placement, now
+        replica = self.pick(arm_id, exclude)
+        return None if replica is None else Lease(replica, self._now[replica.replica_id])
+
+    def saw(
+        self, replica: Replica, seen: Seen, *, now: float, retry_after_s: float | None = None
+    ) -> None:
+        """Is told what a try showed."""
+        del retry_after_s
+        if seen is Seen.FAILED:
+            self.mark(replica, up=False, now=now)
 
     def view(self) -> Mapping[ArmId, tuple[ReplicaState, ...]]:
         """All servers now, by arm."""

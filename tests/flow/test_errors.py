@@ -322,7 +322,7 @@ async def test_silent_engine(
     start: Start, plain: ScriptedBackend, tmp_path: Path, *, streamed: bool
 ) -> None:
     """An engine that says nothing within the limit is left; the client gets 504."""
-    config = config_of(pool("plain", plain, timeouts={"idle_s": 0.1}), folder=tmp_path)
+    config = config_of(pool("plain", plain, timeouts={"header_s": 0.1}), folder=tmp_path)
     app = await start(config)
     plain.then(until_gone())
     reply = await ask(app.data_url, request_bytes(wire.chat(stream=streamed)))

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from router.app import Application
-from router.intake.http import AiohttpSink
+from router.intake.server import ClientSink
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.clock import ManualClock
@@ -425,17 +425,10 @@ async def test_an_answer_that_its_client_holds_up_is_marked(
     start: Start, plain: ScriptedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How long the engine had to wait for the client is no property of the pool."""
-    clock = ManualClock()
-    write = AiohttpSink.write
-
-    async def slow(sink: AiohttpSink, data: bytes) -> None:
-        clock.advance(1.0)
-        await write(sink, data)
-
     plain.always(wire.stream(wire.llama_events()))
-    app = await start(config_of(pool("plain", plain), folder=tmp_path), clock)
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
     await ask(app.data_url, request_bytes(wire.chat(stream=True)))
-    monkeypatch.setattr(AiohttpSink, "write", slow)
+    monkeypatch.setattr(ClientSink, "held_s", 1.0)
     await ask(app.data_url, request_bytes(wire.chat(stream=True)))
     assert [line["held"] for line in await decisions(app)] == [False, True]
 
