@@ -41,8 +41,8 @@ from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
 from router.pipeline import Pipeline, RouteParts
-from router.relay.relay import Relay
 from router.relay.reference import ReferenceUpstream
+from router.relay.relay import Relay
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan, plan_steps
 from router.stores.base import SharedStore

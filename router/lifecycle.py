@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 _CANCEL_AGAIN_S = 1.0
 
+_T = TypeVar("_T")
+
 _log = logging.getLogger("specroute.lifecycle")
+
+
+def in_background(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+    """Runs something beside the caller, who ends it with `cancelled` at the latest."""
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels those that still run and waits until they are gone, whatever they end with."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
 
 
 class Lifecycle:

@@ -115,6 +115,8 @@ class AttemptEnd(StrEnum):
     """The server is full, and says so."""
     SERVER_ERROR = "server_error"
     TIMEOUT = "timeout"
+    OVERTAKEN = "overtaken"
+    """Another server, asked meanwhile, was the first to answer."""
 
 
 @dataclass(frozen=True, slots=True)

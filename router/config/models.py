@@ -266,7 +266,7 @@ class Timeouts(Model):
         600.0,
         gt=0,
         allow_inf_nan=False,
-        description="From a request's last byte to the head of its answer; whole answers come then.",
+        description="From a request's last byte to its answer's head; whole answers come then.",
     )
     first_content_s: float | None = Field(
         None,
@@ -346,6 +346,15 @@ class Route(Model):
     baseline: Name = Field(description="Pool that decodes plainly: the concurrent control.")
     allow_lossy: bool = Field(
         default=False, description="Whether pools with `lossless: false` may be used."
+    )
+    hedge_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description=(
+            "When a speculative pool has sent nothing for so long, in seconds, the baseline is "
+            "asked too; who answers first serves, and the other is cancelled. null for never."
+        ),
     )
     policy: Policy = Field(default_factory=Policy, description="How its traffic is shared out.")
     pools: tuple[Pool, ...] = Field(min_length=1, description="Pools that serve the model.")

@@ -54,6 +54,8 @@ class RouteFacts:
     pools: Mapping[ArmId, PoolFacts]
     baseline: ArmId
     allow_lossy: bool
+    hedge_s: float | None = None
+    """When the baseline is asked too, if the chosen pool has sent nothing yet; None for never."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -68,7 +70,7 @@ def build_routes(config: Config) -> dict[str, RouteFacts]:
 
 def _route(route: Route) -> RouteFacts:
     pools = {ArmId(pool.name): _pool(pool, route) for pool in route.pools}
-    return RouteFacts(route.model, pools, ArmId(route.baseline), route.allow_lossy)
+    return RouteFacts(route.model, pools, ArmId(route.baseline), route.allow_lossy, route.hedge_s)
 
 
 def _pool(pool: Pool, route: Route) -> PoolFacts:

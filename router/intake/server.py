@@ -82,7 +82,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is not readable as HTTP, in the shape that clients of this port can parse."""
+        """Answers what is not readable as HTTP, in a shape that clients can parse."""
         super().handle_error(request, status, exc, message)
         error = RequestError(Reason.INVALID_REQUEST, "The request is not readable as HTTP.")
         if status >= 500:  # noqa: PLR2004
@@ -135,6 +135,13 @@ class _Sent(web.StreamResponse):
 
 
 _SENT_AND_KEPT, _SENT_AND_CLOSED = _Sent(keep_alive=True), _Sent(keep_alive=False)
+
+
+_WITHOUT_BODY = frozenset((204, 304))
+_UNHELD = {
+    "x-accel-buffering": "X-Accel-Buffering: no",
+    "cache-control": "Cache-Control: no-cache",
+}
 
 
 class ClientSink:
@@ -208,34 +215,19 @@ class ClientSink:
     def start(self, status: int, reason: str, headers: Headers) -> None:
         """Gives the status line and the headers; they leave with the first bytes of the body."""
         self.status = status
-        lines = [f"HTTP/1.1 {status} {reason}"]
-        sized = held = fresh = False
-        for name, value in headers:
-            lowered = name.lower()
-            if lowered == "content-length":
-                sized = True
-            elif lowered == "content-type":
-                media_type = value.partition(";")[0].strip().lower()
-                self.event_stream = media_type == "text/event-stream"
-            elif lowered == "x-accel-buffering":
-                held = True
-            elif lowered == "cache-control":
-                fresh = True
-            lines.append(f"{name}: {value}")
+        given = {name.lower(): value for name, value in headers}
+        lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
+        media_type = given.get("content-type", "").partition(";")[0].strip().lower()
+        self.event_stream = media_type == "text/event-stream"
         if self.event_stream:
             # Proxies in front of us must not hold the stream back.
-            if not held:
-                lines.append("X-Accel-Buffering: no")
-            if not fresh:
-                lines.append("Cache-Control: no-cache")
-        if status in (204, 304):
-            self._without_body = True
-        elif not sized and not self._without_body:
-            if self._version11:
-                self._chunked = True
-                lines.append("Transfer-Encoding: chunked")
-            else:
-                self._keep_alive = False
+            lines += [line for name, line in _UNHELD.items() if name not in given]
+        self._without_body |= status in _WITHOUT_BODY
+        if "content-length" not in given and not self._without_body:
+            self._chunked = self._version11
+            self._keep_alive &= self._version11
+        if self._chunked:
+            lines.append("Transfer-Encoding: chunked")
         if not self._keep_alive:
             lines.append("Connection: close")
         elif not self._version11:
@@ -283,7 +275,7 @@ class ClientSink:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
 
-    # --- Told by the connection --------------------------------------------------------------------
+    # --- Told by the connection ------------------------------------------------------------------
 
     def full(self) -> None:
         """The client does not keep up."""

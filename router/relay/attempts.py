@@ -36,14 +36,15 @@ FOLLOWS: dict[AttemptEnd, Follows] = {
     AttemptEnd.SERVER_ERROR: Follows(Seen.FAILED, same_arm=False, baseline=True),
     # It may still be working on the answer; a second server would double that.
     AttemptEnd.TIMEOUT: Follows(Seen.FAILED, same_arm=False, baseline=False),
+    AttemptEnd.OVERTAKEN: Follows(None, same_arm=False, baseline=False),
 }
 
 
 class RetryBudget:
     """Tries beyond the first: a share of the requests, so that they cannot double the load.
 
-    A token bucket that every request fills a little, as in Finagle's `RetryBudget`: `share` tokens a
-    request, at most `most`, which is also what a route begins with.
+    A token bucket that every request fills a little, as in Finagle's `RetryBudget`: `share` tokens
+    a request, at most `most`, which is also what a route begins with.
     """
 
     def __init__(self, share: float = 0.2, most: float = 20.0) -> None:

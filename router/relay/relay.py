@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from policies.types import Status
+from policies.types import ArmId, Status
 from router.clock import Clock
 from router.engines.base import Ask, Reading
 from router.errors import Reason, RequestError
-from router.fleet.model import PoolFacts, RouteFacts
+from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import FleetState, Lease, Placement, Seen
+from router.lifecycle import cancelled, in_background
 from router.relay.attempts import (
     FOLLOWS,
     MOST_LOST,
@@ -25,7 +26,7 @@ from router.relay.attempts import (
 from router.relay.harvest import Harvest
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.sink import ResponseSink
-from router.relay.transfer import Transfer
+from router.relay.transfer import OvertakenError, Transfer
 from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.types import (
     Attempt,
@@ -123,16 +124,21 @@ class _Run:
     __slots__ = (
         "_asks",
         "_attempts",
+        "_begun",
         "_ctx",
         "_decision",
         "_extra",
+        "_goes_on",
         "_last",
+        "_lost",
+        "_placement",
         "_relay",
         "_sent_s",
         "_sink",
         "_spare",
         "_status",
         "_transfer",
+        "_tried",
         "error",
         "http_status",
     )
@@ -155,6 +161,12 @@ class _Run:
         self._last = UpstreamError(
             AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server is left"
         )
+        self._placement = Placement()
+        self._tried: set[ReplicaId] = set()
+        self._lost = 0
+        self._begun: asyncio.Future[None] | None = None
+        self._goes_on = True
+        """Whether the baseline may still be tried."""
         self._spare: _Spare | None = None
         self._sent_s: float | None = None
         self._status = Status.FAILED
@@ -168,33 +180,68 @@ class _Run:
         """Tries servers until one has answered, or none is left."""
         relay, route = self._relay, self._relay.route
         relay.budget.arrived()
-        tried: set[ReplicaId] = set()
-        lost = 0
-        for arm_id in dict.fromkeys((self._decision.arm_id, route.baseline)):
-            pool = route.pools[arm_id]
-            for _ in range(_SERVERS_PER_ARM):
-                lease = relay.fleet.lease(
-                    arm_id, Placement(), frozenset(tried), now=relay.clock.monotonic()
-                )
-                if lease is None or not self._may_try():
-                    break
-                tried.add(lease.replica.replica_id)
-                try:
-                    end = await self._server(pool, lease)
-                finally:
-                    lease.release()
-                if end is AttemptEnd.ANSWERED:
-                    return
-                follows = FOLLOWS[end]
-                lost += end is AttemptEnd.DISCONNECTED
-                if not follows.baseline or lost == MOST_LOST:
-                    return await self._give_up()
-                if not follows.same_arm and not pool.arm.baseline:
-                    break
-        await self._give_up()
+        chosen = self._decision.arm_id
+        if chosen == route.baseline:
+            await self._arm(chosen)
+        elif route.hedge_s is not None:
+            await self._hedged(chosen, route.hedge_s)
+        elif not await self._arm(chosen) and self._goes_on:
+            await self._arm(route.baseline)
+        if self._transfer is None:
+            await self._give_up()
 
-    def _may_try(self) -> bool:
-        return not self._attempts or self._relay.budget.take()
+    async def _hedged(self, chosen: ArmId, after_s: float) -> None:
+        """Asks the baseline too, once the chosen arm has been silent for too long."""
+        baseline = self._relay.route.baseline
+        begun = self._begun = asyncio.get_running_loop().create_future()
+        tries = {chosen: in_background(self._arm(chosen))}
+        try:
+            await asyncio.wait(
+                [tries[chosen], begun], timeout=after_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            failed = tries[chosen].done() and not tries[chosen].result()
+            silent = self._transfer is None and not tries[chosen].done()
+            late = silent and self._relay.budget.take()
+            if self._transfer is None and self._goes_on and (failed or late):
+                tries[baseline] = in_background(self._arm(baseline))
+            while self._transfer is None and not all(task.done() for task in tries.values()):
+                left = [task for task in tries.values() if not task.done()]
+                await asyncio.wait([*left, begun], return_when=asyncio.FIRST_COMPLETED)
+            if self._transfer is not None:
+                winner = tries.pop(self._transfer.pool.arm.arm_id)
+                await cancelled(tries.values())
+                await winner
+            for task in tries.values():
+                if not task.cancelled():
+                    task.result()
+        finally:
+            await cancelled(tries.values())
+
+    async def _arm(self, arm_id: ArmId) -> bool:
+        """Tries servers of one arm; whether one has answered."""
+        relay, route = self._relay, self._relay.route
+        pool = route.pools[arm_id]
+        for _ in range(_SERVERS_PER_ARM):
+            lease = relay.fleet.lease(
+                arm_id, self._placement, frozenset(self._tried), now=relay.clock.monotonic()
+            )
+            if lease is None or (self._attempts and not relay.budget.take()):
+                if lease is not None:
+                    lease.release()
+                return False
+            self._tried.add(lease.replica.replica_id)
+            try:
+                end = await self._server(pool, lease)
+            finally:
+                lease.release()
+            if end is AttemptEnd.ANSWERED:
+                return True
+            follows = FOLLOWS[end]
+            self._lost += end is AttemptEnd.DISCONNECTED
+            self._goes_on = follows.baseline and self._lost < MOST_LOST
+            if not self._goes_on or not (follows.same_arm or pool.arm.baseline):
+                return False
+        return False
 
     async def _give_up(self) -> None:
         spare = self._spare
@@ -238,8 +285,15 @@ class _Run:
             end = await self._exchange(pool, lease, fresh=fresh)
         except UpstreamError as error:
             self._last, end = error, error.end
-        self._attempts.append(Attempt(pool.arm.arm_id, lease.replica.replica_id, end))
+        except asyncio.CancelledError:
+            if self._transfer is not None:  # the client is being served by another
+                self._note(pool, lease, AttemptEnd.OVERTAKEN)
+            raise
+        self._note(pool, lease, end)
         return end
+
+    def _note(self, pool: PoolFacts, lease: Lease, end: AttemptEnd) -> None:
+        self._attempts.append(Attempt(pool.arm.arm_id, lease.replica.replica_id, end))
 
     async def _exchange(self, pool: PoolFacts, lease: Lease, *, fresh: bool) -> AttemptEnd:
         """Raises: UpstreamError: There was no answer, and the client knows nothing of the try."""
@@ -253,7 +307,7 @@ class _Run:
                 path_qs=ctx.path_qs,
                 headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
                 body=ask.body,
-                header_s=replica.header_s,
+                header_s=_head_limit(replica, streamed=ctx.request.stream),
                 idle_s=replica.idle_s,
                 fresh=fresh,
             ),
@@ -263,7 +317,6 @@ class _Run:
                 return await self._refused(pool, response)
             return await self._pass_through(pool, lease, response, ask)
         finally:
-            self._sink.feed_from(None)
             response.close()
 
     def _ask(self, pool: PoolFacts) -> Ask:
@@ -281,45 +334,51 @@ class _Run:
         )
         if not busy and says_prompt_too_long(body):
             self._status = Status.REJECTED
-            await self._give_up()
             return AttemptEnd.ANSWERED
         return AttemptEnd.BUSY if busy else AttemptEnd.SERVER_ERROR
 
     async def _pass_through(
         self, pool: PoolFacts, lease: Lease, response: UpstreamResponse, ask: Ask
     ) -> AttemptEnd:
-        sink, clock = self._sink, self._relay.clock
-        transfer = self._transfer = Transfer(
-            pool, lease, response, ask, sink, extra=self._extra(pool), now=clock.monotonic
+        transfer = Transfer(
+            pool,
+            lease,
+            response,
+            ask,
+            self._sink,
+            extra=self._extra(pool),
+            now=self._relay.clock.monotonic,
+            commit=self._commit,
         )
-        sink.feed_from(response)
         try:
-            await response.copy_to(transfer.receive)
-        except UpstreamError as error:
-            if not transfer.committed:
-                self._transfer = None
-                raise
-            self.http_status = response.status
-            if transfer.harvest.complete:
-                self._status = _status_of(response.status, pool, broken=transfer.harvest.broken)
-                await sink.close()
-            else:
-                self.error = error.reason.value
-                await transfer.break_off(error.reason, str(error))
-            return AttemptEnd.ANSWERED
+            broke_off = await transfer.run()
+        except OvertakenError:
+            return AttemptEnd.OVERTAKEN
         self.http_status = response.status
-        cut = await transfer.finish()
-        self._status = _status_of(response.status, pool, broken=transfer.harvest.broken)
-        if transfer.harvest.broken and self._status is Status.FAILED:
-            self.error = (cut or Reason.UPSTREAM_PROTOCOL).value
+        self._status = _status_of(
+            response.status, pool, broken=broke_off is not None or transfer.harvest.broken
+        )
+        if broke_off is not None:
+            self.error = broke_off.value
+        elif transfer.harvest.broken and self._status is Status.FAILED:
+            self.error = Reason.UPSTREAM_PROTOCOL.value
         return AttemptEnd.ANSWERED
+
+    def _commit(self, transfer: Transfer) -> None:
+        """The first byte for the client: from here on nothing else is tried."""
+        if self._transfer is not None:
+            raise OvertakenError
+        self._transfer = transfer
+        self._sink.feed_from(transfer.response)
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
 
     # --- What came of it -------------------------------------------------------------------------
 
     def client_left(self) -> None:
         """A client that leaves with its answer complete, as many do at `[DONE]`, was served."""
         transfer = self._transfer
-        if transfer is None or not transfer.committed:
+        if transfer is None:
             self._status = Status.ABORTED
             return
         self.http_status = transfer.status
@@ -359,6 +418,12 @@ class _Run:
             unread=reading.unread,
             held=self._sink.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
         )
+
+
+def _head_limit(replica: Replica, *, streamed: bool) -> float:
+    """The head comes before the content and before the end, so their limits are also its own."""
+    limits = (replica.first_content_s if streamed else None, replica.total_s)
+    return min((limit for limit in limits if limit is not None), default=replica.header_s)
 
 
 def _reading(pool: PoolFacts, ctx: RequestContext, answer: Mapping[str, object] | None) -> Reading:

@@ -21,8 +21,8 @@ class Feeder(Protocol):
 class ResponseSink(Protocol):
     """Takes one response. Nothing here waits, except for the end.
 
-    A client that leaves cancels the request that is being served; what is written to it meanwhile is
-    lost without a word.
+    A client that leaves cancels the request that is being served; what is written to it meanwhile
+    is lost without a word.
     """
 
     def feed_from(self, feeder: Feeder | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from router.engines.base import Ask
@@ -11,14 +12,30 @@ from router.fleet.state import Lease
 from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
 from router.relay.headers import header, to_client
 from router.relay.sink import ResponseSink, error_ending
-from router.relay.upstream import UpstreamResponse
-from router.types import Headers
+from router.relay.upstream import UpstreamError, UpstreamResponse
+from router.types import AttemptEnd, Headers
+
+
+class OvertakenError(Exception):
+    """Another transfer has reached the client first."""
 
 
 class Transfer:
     """One answer on its way to the client. `receive` is the hot path: once for every piece."""
 
-    __slots__ = ("_ask", "_extra", "_lease", "_now", "_response", "_sink", "harvest", "pool")
+    __slots__ = (
+        "_ask",
+        "_commit",
+        "_extra",
+        "_lease",
+        "_now",
+        "_sink",
+        "_timers",
+        "committed",
+        "harvest",
+        "pool",
+        "response",
+    )
 
     def __init__(
         self,
@@ -30,38 +47,84 @@ class Transfer:
         *,
         extra: Headers,
         now: Callable[[], float],
+        commit: Callable[[Transfer], None],
     ) -> None:
+        """Args: `commit` is told that the first byte is here, and may raise to refuse it."""
         self.pool = pool
         self.harvest: Harvest = _harvest_for(pool, response, ask)
         self._lease = lease
-        self._response = response
+        self.response = response
         self._ask = ask
         self._sink = sink
         self._extra = extra
         self._now = now
+        self._commit = commit
+        self._timers: list[asyncio.TimerHandle] = []
+        self.committed = False
+        """Whether the client has been given this answer's status line."""
 
     @property
     def status(self) -> int:
         """Status of the engine's answer."""
-        return self._response.status
+        return self.response.status
 
-    @property
-    def committed(self) -> bool:
-        """Whether the client has been given a status line: nothing can be tried again."""
-        return self._sink.started
+    async def run(self) -> Reason | None:
+        """Passes the whole answer through.
+
+        Returns:
+            Why it is no whole one, if it began and then broke off.
+
+        Raises:
+            UpstreamError: It broke off before it began.
+            OvertakenError: Another answer was first.
+        """
+        self._watch()
+        try:
+            await self.response.copy_to(self.receive)
+        except UpstreamError as error:
+            if not self.committed:
+                raise
+            if not self.harvest.complete:
+                await self.break_off(error.reason, str(error))
+                return error.reason
+            await self._sink.close()
+            return None
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+        return await self._finish()
+
+    def _watch(self) -> None:
+        """Sets the limits that concern content, which only the harvest knows."""
+        replica = self._lease.replica
+        call_later = asyncio.get_running_loop().call_later
+        if replica.first_content_s is not None and is_event_stream(self.response):
+            self._timers.append(call_later(replica.first_content_s, self._without_content))
+        if replica.total_s is not None:
+            self._timers.append(call_later(replica.total_s, self._too_long))
+
+    def _without_content(self) -> None:
+        if self.harvest.first_content_s is None:
+            self.response.abort(_late("no content within the limit"))
+
+    def _too_long(self) -> None:
+        if not self.harvest.complete:
+            self.response.abort(_late("the answer took longer than the limit"))
 
     def receive(self, piece: bytes) -> None:
         """Takes the next piece of the body."""
         now = self._now()
         self._lease.touched = now
-        if not self._sink.started:
+        if not self.committed:
             self._start()
         data = self.harvest.feed(piece, now)
         if data:
             self._sink.write(data)
 
     def _start(self) -> None:
-        response = self._response
+        self._commit(self)
+        self.committed = True
+        response = self.response
         changes = self._ask.strip_usage and is_event_stream(response)
         self._sink.start(
             response.status,
@@ -69,18 +132,13 @@ class Transfer:
             to_client(response.headers, length_changes=changes, extra=self._extra),
         )
 
-    async def finish(self) -> Reason | None:
-        """The server has ended its answer.
-
-        Returns:
-            Why it is no whole one, if its connection hid that.
-        """
-        if not self._sink.started:
+    async def _finish(self) -> Reason | None:
+        if not self.committed:
             self._start()
         rest = self.harvest.finish()
         if rest:
             self._sink.write(rest)
-        if self.harvest.broken and not self.harvest.complete and not _shows_its_end(self._response):
+        if self.harvest.broken and not self.harvest.complete and not _shows_its_end(self.response):
             await self.break_off(Reason.UPSTREAM_PROTOCOL, "no end mark")
             return Reason.UPSTREAM_PROTOCOL
         await self._sink.close()
@@ -119,6 +177,10 @@ def _harvest_for(pool: PoolFacts, response: UpstreamResponse, ask: Ask) -> Harve
         return StreamHarvest(pool.adapter.markers, strip_usage=ask.strip_usage)
     json = media_type == "application/json" or media_type.endswith("+json")
     return WholeHarvest() if json else PassThrough(foreign=True)
+
+
+def _late(detail: str) -> UpstreamError:
+    return UpstreamError(AttemptEnd.TIMEOUT, Reason.UPSTREAM_TIMEOUT, detail)
 
 
 def _shows_its_end(response: UpstreamResponse) -> bool:

@@ -1,6 +1,7 @@
 """The seam to servers: one try at one server, whatever carries it.
 
-Two forms: `relay/wire/` serves, `relay/reference.py` (aiohttp's client) is what it is tested against.
+Two forms: `relay/wire/` serves; `relay/reference.py`, over aiohttp's client, is what it is tested
+against.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class UpstreamResponse(Protocol):
         Trailers are dropped. Once `close` or `abort` has been called, `receive` is called no more.
 
         Raises:
-            UpstreamError: It broke off, was no HTTP, or stood still for longer than `idle_s` (time in
-                which it was paused does not count), or `abort` said so.
+            UpstreamError: It broke off, was no HTTP, or stood still for longer than `idle_s` (time
+                in which it was paused does not count), or `abort` said so.
         """
 
     def pause(self) -> None:
@@ -80,7 +81,10 @@ class UpstreamResponse(Protocol):
         """Reads on."""
 
     def abort(self, error: UpstreamError) -> None:
-        """Cuts the connection; a running `copy_to`, or the next, raises `error`. No-op at its end."""
+        """Cuts the connection: a running `copy_to`, or the next, raises `error`.
+
+        No-op once the body has ended.
+        """
 
     def close(self) -> None:
         """Nobody waits any more; may be called twice.
@@ -100,8 +104,8 @@ class Upstream(Protocol):
 
         Raises:
             UpstreamError: There was no answer: `UNREACHABLE` (no connection within `connect_s`),
-                `STALE` (a kept connection ended before a byte of an answer had come), `DISCONNECTED`
-                (any other end, or no HTTP) or `TIMEOUT` (no head within `header_s`).
+                `STALE` (a kept connection ended before a byte of an answer had come),
+                `DISCONNECTED` (any other end, or no HTTP) or `TIMEOUT` (no head within `header_s`).
         """
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from router.app import Application
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
-from tests.support.flow_backend import Exchange, Gate, ScriptedBackend, close, opens, send, wait
+from tests.support.flow_backend import Exchange, Gate, ScriptedBackend, close, send, wait
 from tests.support.flow_client import ask, get, raw_client, request_bytes
 from tests.support.flow_world import config_of, only_decision, pool
 
