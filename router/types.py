@@ -105,6 +105,8 @@ class AttemptEnd(StrEnum):
 
     ANSWERED = "answered"
     UNREACHABLE = "unreachable"
+    STALE = "stale"
+    """A connection kept alive had been closed by the server; nothing had come."""
     DISCONNECTED = "disconnected"
     TIMEOUT = "timeout"
 
