@@ -41,8 +41,8 @@ from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
 from router.pipeline import Pipeline, RouteParts
-from router.relay.reference import ReferenceUpstream
 from router.relay.relay import Relay
+from router.relay.wire.upstream import WireUpstream
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan, plan_steps
 from router.stores.base import SharedStore
@@ -118,7 +118,7 @@ class Application:
         )
         log_path = config.decision_log.path
         self._decision_log = DecisionLog(Path(log_path) if log_path else None)
-        self._upstream = ReferenceUpstream()
+        self._upstream = WireUpstream()
         self._classifier = SessionClassifier(
             configured_classifier(config.classify), self._clock, config.classify.sessions
         )
