@@ -14,8 +14,9 @@ from policies.types import ArmId, Status
 from router.clock import Clock
 from router.engines.base import Ask, Reading
 from router.errors import Reason, RequestError
+from router.fleet.affinity import prefix_of
 from router.fleet.model import PoolFacts, Replica, RouteFacts
-from router.fleet.state import FleetState
+from router.fleet.state import FleetState, Lease, Placement, Seen
 from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.sink import ClientGoneError, ResponseSink, error_ending
@@ -44,6 +45,12 @@ _CLIENT_ERROR = 400
 _POOLS_FAULT = frozenset((404, 405, 429))
 """Path and model are ours by now, and a full server is no client's fault: who drew this pool would
 have been served by another."""
+_BUSY = frozenset((429, 503))
+_SEEN = {
+    AttemptEnd.UNREACHABLE: Seen.UNREACHABLE,
+    AttemptEnd.DISCONNECTED: Seen.FAILED,
+    AttemptEnd.TIMEOUT: Seen.FAILED,
+}
 _CREDENTIAL_REFUSED = frozenset((401, 403))
 
 _HELD_S = 0.05
@@ -142,7 +149,8 @@ class Relay:
         """Tries servers until one answers; nothing reaches the client before that."""
         last = UpstreamError(AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server")
         lost: list[ArmId] = []
-        for pool, replica in self._candidates(decision):
+        for pool, lease in self._candidates(stack, ctx, decision):
+            replica = lease.replica
             if pool.arm.arm_id in lost and not pool.arm.baseline:
                 continue  # straight to plain decoding
             ask = pool.adapter.prepare(ctx.request)
@@ -163,10 +171,12 @@ class Relay:
                     progress.attempts.append(
                         Attempt(pool.arm.arm_id, replica.replica_id, AttemptEnd.ANSWERED)
                     )
+                    self._fleet.saw(replica, _seen_in(response.status), now=self._clock.monotonic())
                     return _Answer(pool, response, ask)
+            lease.release()
+            self._fleet.saw(replica, _SEEN[last.end], now=self._clock.monotonic())
             if last.end is AttemptEnd.TIMEOUT:
                 break  # it may still be working on the answer; a second server would double that
-            self._fleet.mark(replica, up=False, now=self._clock.monotonic())
             if last.end is AttemptEnd.DISCONNECTED:
                 lost.append(pool.arm.arm_id)
             if len(lost) == _MOST_LOST:
@@ -175,16 +185,22 @@ class Relay:
             last.reason, f"No server could answer for model {self._route.model!r}: {last}."
         ) from last
 
-    def _candidates(self, decision: Decision) -> Iterator[tuple[PoolFacts, Replica]]:
+    def _candidates(
+        self, stack: AsyncExitStack, ctx: RequestContext, decision: Decision
+    ) -> Iterator[tuple[PoolFacts, Lease]]:
         """Servers of the chosen arm, then of the baseline: plain decoding is one step away."""
+        placement = Placement(prefix_of(ctx.request), len(ctx.request.body))
         tried: set[ReplicaId] = set()
         for arm_id in dict.fromkeys((decision.arm_id, self._route.baseline)):
             for _ in range(_REPLICAS_PER_ARM):
-                replica = self._fleet.pick(arm_id, frozenset(tried))
-                if replica is None:
+                lease = self._fleet.lease(
+                    arm_id, placement, frozenset(tried), now=self._clock.monotonic()
+                )
+                if lease is None:
                     break
-                tried.add(replica.replica_id)
-                yield self._route.pools[arm_id], replica
+                stack.callback(lease.release)
+                tried.add(lease.replica.replica_id)
+                yield self._route.pools[arm_id], lease
 
     async def _try(
         self,
@@ -203,7 +219,6 @@ class Relay:
             fresh=fresh,
         )
         async with AsyncExitStack() as attempt:
-            attempt.enter_context(self._fleet.lease(replica))
             response = await attempt.enter_async_context(self._upstream.open(replica, request))
             stack.push_async_exit(attempt.pop_all())
         return response
@@ -289,6 +304,12 @@ class Relay:
             unread=reading.unread,
             held=progress.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
         )
+
+
+def _seen_in(http_status: int) -> Seen:
+    if http_status in _BUSY:
+        return Seen.BUSY
+    return Seen.FAILED if http_status >= _SERVER_ERROR else Seen.ANSWERED
 
 
 def _status_of(http_status: int, pool: PoolFacts | None, *, broken: bool) -> Status:
