@@ -144,7 +144,7 @@ class Application:
 
     def _route(self, route: Route, facts: RouteFacts, index: int) -> _RouteRuntime:
         policy = _policy(route, facts, index, self._class_ids)
-        fleet = FleetState(facts)
+        fleet = FleetState(facts, self._clock, uniform=self._rng.random)
         estimates = self.config.estimates
         builder = SnapshotBuilder(
             facts.arms, half_life_s=estimates.half_life_s, tail_limit=estimates.tail_limit

@@ -69,15 +69,24 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "engine": pool.adapter.name,
         "lossless": pool.lossless,
         "baseline": arm.baseline,
-        "replicas": [
-            {
-                "id": item.replica.replica_id,
-                "url": item.replica.url,
-                "up": item.up,
-                "in_flight": item.in_flight,
-            }
-            for item in state.replicas[arm.arm_id]
-        ],
+        "replicas": [_replica_json(item) for item in state.replicas[arm.arm_id]],
+    }
+
+
+def _replica_json(item: ReplicaState) -> dict[str, Any]:
+    return {
+        "id": item.replica.replica_id,
+        "url": item.replica.url,
+        "state": item.word,
+        "up": item.up,
+        "in_flight": item.in_flight,
+        "breaker": item.breaker.value,
+        "open_s": item.open_s,
+        "cooling_s": item.cooling_s,
+        "suspect": item.suspect,
+        "draining": item.draining,
+        "share": item.share,
+        "gauges": asdict(item.gauges),
     }
 
 

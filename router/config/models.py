@@ -242,6 +242,12 @@ class Replica(Model):
     """One server of a pool."""
 
     url: str = Field(description="Base URL without /v1, such as http://10.0.0.5:8000.")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        description="Share of the pool's load that it should carry, relative to the others.",
+    )
 
     @field_validator("url")
     @classmethod
@@ -288,6 +294,124 @@ class Timeouts(Model):
     )
 
 
+class Breaker(Model):
+    """When a server that fails is left alone, and for how long."""
+
+    failures: int = Field(
+        3, ge=1, le=1000, description="Failed requests in a row that open the breaker."
+    )
+    failure_ratio: float = Field(
+        0.5, gt=0, le=1, description="Share of failed requests over the window that opens it."
+    )
+    window_s: float = Field(30.0, gt=0, le=3600, description="Length of that window, in seconds.")
+    least_requests: int = Field(
+        10,
+        ge=1,
+        le=10_000,
+        description="Requests of the window below which the share says nothing.",
+    )
+    open_s: float = Field(
+        1.0,
+        gt=0,
+        le=3600,
+        description="How long it stays open at first, in seconds; twice as long each time again.",
+    )
+    open_cap_s: float = Field(
+        60.0, gt=0, le=3600, description="How long it stays open at most, in seconds."
+    )
+    probes: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="Requests that then try the server at a time; as many must succeed to close.",
+    )
+
+
+class Health(Model):
+    """How it is told that a server should get no requests; see docs/balancing.md."""
+
+    interval_s: float = Field(
+        2.0, gt=0, le=3600, description="Between two probes of a server, in seconds."
+    )
+    timeout_s: float = Field(2.0, gt=0, le=60, description="Limit of a probe, in seconds.")
+    down_after: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="Probes failed in a row that take a server out; one refused connection does.",
+    )
+    up_after: int = Field(
+        1, ge=1, le=100, description="Probes in a row that a server must answer to come back."
+    )
+    stall_s: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description=(
+            "A server that sends nothing on any of its requests for so long is suspect, in seconds."
+        ),
+    )
+    stall_requests: int = Field(
+        2, ge=1, le=10_000, description="Requests that must have waited that long for it."
+    )
+    cool_s: float = Field(
+        1.0,
+        gt=0,
+        le=3600,
+        description="How long a busy server (429, 503) rests that names no time, in seconds.",
+    )
+    cool_cap_s: float = Field(
+        30.0, gt=0, le=3600, description="How long it rests at most, whatever it says, in seconds."
+    )
+    breaker: Breaker = Field(
+        default_factory=Breaker, description="When a server that fails is left alone."
+    )
+
+
+class Balance(Model):
+    """How requests are shared out between the servers of a pool; see docs/balancing.md."""
+
+    queue: float = Field(
+        2.0,
+        ge=0,
+        le=1000,
+        description="Requests that one waiting at the engine counts as, beyond its own one.",
+    )
+    kv: float = Field(
+        8.0, ge=0, le=1000, description="Requests that a full key-value cache counts as."
+    )
+    affinity: float = Field(
+        0.5,
+        ge=0,
+        le=0.9,
+        description="Share of a server's cost that a wholly cached prompt saves; 0 for none.",
+    )
+    affinity_blocks: int = Field(
+        32_768,
+        ge=0,
+        le=4_194_304,
+        description="Blocks of prompts remembered, about 250 bytes each; 0 for none.",
+    )
+    affinity_s: float = Field(
+        600.0, gt=0, le=86_400, description="Age at which a block is forgotten, in seconds."
+    )
+    slow_start_s: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description="How long the share of a server grows that has come (back), in seconds.",
+    )
+    scrape_s: float | None = Field(
+        None,
+        ge=0,
+        le=3600,
+        description=(
+            "Between two readings of an engine's /metrics, in seconds; 0 for none. null for 2 with "
+            "vLLM, none else."
+        ),
+    )
+
+
 class Pool(Model):
     """Servers that decode in the same way: one arm of the policy."""
 
@@ -318,6 +442,12 @@ class Pool(Model):
     )
     replicas: tuple[Replica, ...] = Field(min_length=1, description="Servers of the pool.")
     timeouts: Timeouts = Field(default_factory=Timeouts, description="Limits of one try.")
+    health: Health = Field(
+        default_factory=Health, description="How it is told that a server should get no requests."
+    )
+    balance: Balance = Field(
+        default_factory=Balance, description="How requests are shared out between its servers."
+    )
 
     @field_validator("api_key")
     @classmethod

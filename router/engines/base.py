@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from policies.types import SpecUsage
+from router.fleet.gauges import ReplicaGauges
 from router.types import ParsedRequest
 
 
@@ -45,6 +46,14 @@ class EngineAdapter(Protocol):
         """Path that answers 200 when the engine can serve."""
 
     @property
+    def metrics_path(self) -> str:
+        """Path of its metrics, in Prometheus' text form."""
+
+    @property
+    def scrape_s(self) -> float:
+        """Seconds between two readings of its metrics unless the configuration says; 0 for none."""
+
+    @property
     def markers(self) -> tuple[bytes, ...]:
         """Byte strings that an event with figures contains; a cheap test before parsing."""
 
@@ -59,6 +68,9 @@ class EngineAdapter(Protocol):
             answer: The body of a whole answer, or the members of a stream's marked events, later
                 ones over earlier ones.
         """
+
+    def gauges(self, text: str) -> ReplicaGauges:
+        """Reads the load of a server from the text of its metrics."""
 
     def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
         """Why this request must not go to such a pool of this engine; None when it may."""

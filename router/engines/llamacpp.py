@@ -7,6 +7,7 @@ from typing import Any
 
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading, choices_asked, count, member, wants_logprobs
+from router.fleet.gauges import ReplicaGauges, llamacpp_gauges
 from router.types import ParsedRequest
 
 
@@ -15,6 +16,9 @@ class LlamaCpp:
 
     name = "llamacpp"
     health_path = "/health"
+    metrics_path = "/metrics"
+    scrape_s = 0.0
+    """Each reading sets its averages back, which another reader of the same page would miss."""
     markers = (b'"timings":', b'"usage":{')
 
     def prepare(self, request: ParsedRequest) -> Ask:
@@ -54,6 +58,10 @@ class LlamaCpp:
         return Reading(
             tokens, prompt_tokens, SpecUsage(steps=steps, drafted=drafted, accepted=accepted)
         )
+
+    def gauges(self, text: str) -> ReplicaGauges:
+        """Requests in its slots and before them."""
+        return llamacpp_gauges(text)
 
     def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
         """With a drafter it reports logprob 0.0 for every accepted token."""

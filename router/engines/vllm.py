@@ -8,6 +8,7 @@ from typing import Any
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading, choices_asked, count, member
 from router.engines.splice import member_text, set_member
+from router.fleet.gauges import ReplicaGauges, vllm_gauges
 from router.types import ParsedRequest
 
 
@@ -20,6 +21,8 @@ class Vllm:
 
     name = "vllm"
     health_path = "/health"
+    metrics_path = "/metrics"
+    scrape_s = 2.0
     markers = (b'"usage":{', b'"metrics":{')
 
     def prepare(self, request: ParsedRequest) -> Ask:
@@ -62,6 +65,10 @@ class Vllm:
         spec = _spec_usage(tokens, record)
         unread = () if spec else ("metrics.speculative_decoding",)
         return Reading(tokens, prompt_tokens, spec, unread)
+
+    def gauges(self, text: str) -> ReplicaGauges:
+        """Requests over all its engines, and the mean use of their caches."""
+        return vllm_gauges(text)
 
     def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
         """It answers 400 to these two while speculation is on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policies.types import Arm, ArmId
 from router.config.models import Config, Pool, Route
@@ -24,6 +24,8 @@ class Replica:
     first_content_s: float | None = None
     total_s: float | None = None
     api_key: str | None = field(repr=False, default=None)
+    weight: float = 1.0
+    """Share of the pool's load that it should carry, relative to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,9 @@ class PoolFacts:
     adapter: EngineAdapter
     lossless: bool
     replicas: tuple[Replica, ...]
+    """Those that the configuration names; others are found while we run, and `FleetState` knows
+    them."""
+    settings: Pool
 
     @property
     def speculative(self) -> bool:
@@ -43,7 +48,19 @@ class PoolFacts:
     @property
     def has_key(self) -> bool:
         """Whether its servers get a credential of ours instead of the client's."""
-        return self.replicas[0].api_key is not None
+        return self.settings.api_key is not None
+
+    def replica(self, number: int, url: str, weight: float = 1.0) -> Replica:
+        """One server of the pool, wherever its address comes from."""
+        pool = self.settings
+        return Replica(
+            replica_id=ReplicaId(f"{pool.name}/{number}"),
+            url=url,
+            connect_s=pool.timeouts.connect_s,
+            idle_s=pool.timeouts.idle_s,
+            api_key=pool.api_key.get_secret_value() if pool.api_key else None,
+            weight=weight,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +97,11 @@ def _pool(pool: Pool, route: Route) -> PoolFacts:
         num_speculative_tokens=pool.num_speculative_tokens,
         baseline=pool.name == route.baseline,
     )
-    replicas = tuple(
-        Replica(
-            replica_id=ReplicaId(f"{pool.name}/{index}"),
-            url=replica.url,
-            connect_s=pool.timeouts.connect_s,
-            idle_s=pool.timeouts.idle_s,
-            header_s=pool.timeouts.header_s,
-            first_content_s=pool.timeouts.first_content_s,
-            total_s=pool.timeouts.total_s,
-            api_key=pool.api_key.get_secret_value() if pool.api_key else None,
-        )
-        for index, replica in enumerate(pool.replicas)
+    bare = PoolFacts(arm, adapter_for(pool.engine), pool.lossless, (), pool)
+    return replace(
+        bare,
+        replicas=tuple(
+            bare.replica(number, replica.url, replica.weight)
+            for number, replica in enumerate(pool.replicas)
+        ),
     )
-    return PoolFacts(arm, adapter_for(pool.engine), pool.lossless, replicas)

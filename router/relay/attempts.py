@@ -29,7 +29,7 @@ class Follows:
 
 
 FOLLOWS: dict[AttemptEnd, Follows] = {
-    AttemptEnd.UNREACHABLE: Follows(Seen.FAILED, same_arm=True, baseline=True),
+    AttemptEnd.UNREACHABLE: Follows(Seen.UNREACHABLE, same_arm=True, baseline=True),
     AttemptEnd.STALE: Follows(None, same_arm=True, baseline=True),
     AttemptEnd.DISCONNECTED: Follows(Seen.FAILED, same_arm=False, baseline=True),
     AttemptEnd.BUSY: Follows(Seen.BUSY, same_arm=True, baseline=True),

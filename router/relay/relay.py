@@ -13,6 +13,7 @@ from policies.types import ArmId, Status
 from router.clock import Clock
 from router.engines.base import Ask, Reading
 from router.errors import Reason, RequestError
+from router.fleet.affinity import prefix_of
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import FleetState, Lease, Placement, Seen
 from router.lifecycle import cancelled, in_background
@@ -161,7 +162,7 @@ class _Run:
         self._last = UpstreamError(
             AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server is left"
         )
-        self._placement = Placement()
+        self._placement = Placement(prefix_of(ctx.request), len(ctx.request.body))
         self._tried: set[ReplicaId] = set()
         self._lost = 0
         self._begun: asyncio.Future[None] | None = None

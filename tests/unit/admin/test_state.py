@@ -49,8 +49,8 @@ def state(*trials: Trial) -> RouteState:
     fleet.mark(FACTS.pools[FAST].replicas[1], up=False, now=0.0)
     views = {c: ArmView.empty(c, ARMS) for c in (CHAT, ClassId("math"))}
     plan = make_plan(Half(), views, ARMS, version=1, rng=np.random.default_rng(0))
-    with fleet.lease(FACTS.pools[PLAIN].replicas[0]):
-        return RouteState(FACTS, fleet.view(), built, plan)
+    fleet.lease(PLAIN, now=0.0)
+    return RouteState(FACTS, fleet.view(), built, plan)
 
 
 def shown(*trials: Trial) -> dict[str, Any]:
@@ -79,12 +79,25 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "lossless": True,
         "baseline": True,
         "replicas": [
-            {"id": "plain/0", "url": "http://plain.test:8000", "up": True, "in_flight": 1}
+            {
+                "id": "plain/0",
+                "url": "http://plain.test:8000",
+                "state": "up",
+                "up": True,
+                "in_flight": 1,
+                "breaker": "closed",
+                "open_s": None,
+                "cooling_s": None,
+                "suspect": False,
+                "draining": False,
+                "share": 1.0,
+                "gauges": {"running": None, "waiting": None, "kv_usage": None},
+            }
         ],
     }
-    assert [(item["id"], item["up"]) for item in fast["replicas"]] == [
-        ("fast/0", True),
-        ("fast/1", False),
+    assert [(item["id"], item["up"], item["state"]) for item in fast["replicas"]] == [
+        ("fast/0", True, "up"),
+        ("fast/1", False, "down"),
     ]
     assert "sk-secret" not in json.dumps(made)
 
