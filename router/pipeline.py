@@ -10,7 +10,7 @@ from functools import partial
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
-from router.errors import Reason, RequestError
+from router.errors import Reason, RequestError, quoted
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.parse import parse_request
 from router.observe.recorder import Recorder
@@ -95,10 +95,10 @@ class Pipeline:
     def _route(self, model: str) -> RouteParts:
         route = self._routes.get(model)
         if route is None:
-            known = ", ".join(repr(name) for name in self._routes)
+            known = ", ".join(quoted(name) for name in self._routes)
             raise RequestError(
                 Reason.UNKNOWN_MODEL,
-                f"The model {model!r} is not served here. Served: {known}.",
+                f"The model {quoted(model)} is not served here. Served: {known}.",
                 param="model",
             )
         return route

@@ -205,7 +205,7 @@ def data_app(
         return await edge.answered(request, handler)
 
     app = web.Application(middlewares=[errors])
-    for endpoint in Endpoint:
+    for endpoint in (Endpoint.CHAT, Endpoint.COMPLETIONS):
         app.router.add_post(endpoint.value, edge.generate, expect_handler=edge.expected)
     app.router.add_get("/v1/models", edge.models)
     app.router.add_get("/v1/models/{model:.+}", edge.model)

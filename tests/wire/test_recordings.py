@@ -46,7 +46,9 @@ shared = pytest.mark.parametrize(
 def harvest(recording: Recording, ask: Ask) -> Harvest:
     """What the relay would use."""
     if recording.streamed:
-        return StreamHarvest(recording.adapter.markers, strip_usage=ask.strip_usage)
+        return StreamHarvest(
+            recording.adapter.markers, strip_usage=ask.strip_usage, dialect=recording.dialect
+        )
     return WholeHarvest()
 
 
