@@ -59,7 +59,7 @@ class Llama(OpenAI):
     """llama.cpp's own `/completion` and `/infill`: the last event says `"stop":true`."""
 
     name: str = "llamacpp"
-    stops: tuple[bytes, ...] = (b'"error"', b'"stop":true')
+    stops: tuple[bytes, ...] = (b'"error"', b'"stop":true', b'"stop_type"')
 
     def look(self, members: Mapping[str, Any]) -> int:
         """Output is text."""

@@ -221,8 +221,7 @@ class StreamHarvest:
         """Figures of the marked events, later ones over earlier ones; nulls say nothing."""
         merged: dict[str, Any] = {}
         for data in self._marked:
-            figures = self._dialect.figures(json_object(data) or {})
-            merged.update((key, value) for key, value in figures.items() if value is not None)
+            _merge(merged, self._dialect.figures(json_object(data) or {}))
         return merged or None
 
     def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
@@ -372,6 +371,16 @@ class StreamHarvest:
             # Some servers announce a usage event by a null in every other one.
             return event.replace(_NULL_USAGE, b"")
         return event
+
+
+def _merge(merged: dict[str, Any], figures: Mapping[str, Any]) -> None:
+    for key, value in figures.items():
+        before = merged.get(key)
+        if key == "usage" and isinstance(value, dict) and isinstance(before, dict):
+            # Anthropic's dialect counts the prompt in its first event, the answer in its last.
+            merged[key] = {**before, **{k: v for k, v in value.items() if v is not None}}
+        elif value is not None:
+            merged[key] = value
 
 
 @cache

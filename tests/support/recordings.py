@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from router.endpoints.dialect import Dialect
-from router.endpoints.table import FACTS
+from router.endpoints.table import FACTS, ModelIn
 from router.engines.base import EngineAdapter
 from router.engines.llamacpp import LlamaCpp
 from router.engines.vllm import Vllm
@@ -80,15 +80,18 @@ class Recording:
     def routed(self) -> bool:
         """Whether the policy chooses the arm for such a request, and its body is JSON."""
         posted = self._request["method"] == "POST" and "raw_body" not in self._request
-        known = self.endpoint is not None and FACTS[self.endpoint].speculates
-        return known and posted and "model" in self._request["body"]
+        if self.endpoint is None or not posted:
+            return False
+        facts = FACTS[self.endpoint]
+        named = "model" in self._request["body"] or facts.model_in is not ModelIn.BODY
+        return facts.speculates and named
 
     def request(self, **change: Any) -> ParsedRequest:
         """What the client asked; members of the body can be changed, None leaves one out."""
         assert self.endpoint is not None
         body = {**self._request["body"], **change}
         kept = {key: value for key, value in body.items() if value is not None}
-        return parse_request(self.endpoint, orjson.dumps(kept))
+        return parse_request(self.endpoint, orjson.dumps(kept), model_required=False)
 
     @cached_property
     def _parts(self) -> tuple[int, dict[str, str], bytes]:
