@@ -10,14 +10,15 @@ from functools import partial
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
-from router.errors import Reason, RequestError, quoted
+from router.endpoints.names import ModelNames
+from router.endpoints.table import FACTS, ModelIn
 from router.fleet.model import PoolFacts, RouteFacts
-from router.intake.parse import parse_request
+from router.intake.reading import read_request, with_model
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
-from router.types import Decision, Endpoint, Headers, Outcome, RequestContext
+from router.types import Decision, Endpoint, Headers, Outcome, ParsedRequest, RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Pipeline:
         response_headers: bool,
     ) -> None:
         self._routes = routes
+        self._names = ModelNames({name: parts.facts.aliases for name, parts in routes.items()})
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
@@ -64,8 +66,7 @@ class Pipeline:
         Raises:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
-        request = parse_request(raw.endpoint, raw.body, raw.headers)
-        route = self._route(request.model)
+        request, route = self._route(self._read(raw))
         session = self._classifier.session(request)
         ctx = RequestContext(
             request_id=secrets.token_hex(8),
@@ -92,16 +93,17 @@ class Pipeline:
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
 
-    def _route(self, model: str) -> RouteParts:
-        route = self._routes.get(model)
-        if route is None:
-            known = ", ".join(quoted(name) for name in self._routes)
-            raise RequestError(
-                Reason.UNKNOWN_MODEL,
-                f"The model {quoted(model)} is not served here. Served: {known}.",
-                param="model",
-            )
-        return route
+    def _read(self, raw: RawRequest) -> ParsedRequest:
+        path = raw.path_qs.partition("?")[0]
+        return read_request(FACTS[raw.endpoint], raw.body, raw.headers, path=path)
+
+    def _route(self, request: ParsedRequest) -> tuple[ParsedRequest, RouteParts]:
+        """The route that is meant, and the request as the route's servers know the model."""
+        nowhere = FACTS[request.endpoint].model_in is ModelIn.NOWHERE
+        name = (self._names.first if nowhere else self._names.route)(request.model)
+        if name != request.model:
+            request = with_model(request, name)
+        return request, self._routes[name]
 
     def _own_headers(self, ctx: RequestContext, pool: PoolFacts) -> Headers:
         if not self._response_headers:

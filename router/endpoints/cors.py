@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from router.config.models import Cors as CorsConfig
 from router.types import Headers
 
 _PREFIX = "access-control-"
@@ -12,12 +13,19 @@ _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    """What `listen.cors` says."""
+    """Answers preflights and adds headers, as `listen.cors` says."""
 
     origins: frozenset[str]
     """As browsers send them, such as `https://app.example.com`; `*` for any."""
     credentials: bool = False
     max_age_s: int = 600
+
+    @classmethod
+    def configured(cls, config: CorsConfig) -> Cors | None:
+        """By the configuration; None where nothing is to be added."""
+        if not config.origins:
+            return None
+        return cls(frozenset(config.origins), config.credentials, config.max_age_s)
 
     def preflight(self, method: str, headers: Headers) -> Headers | None:
         """Headers of the answer 204 to a preflight; None where the request is none.

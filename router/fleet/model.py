@@ -51,6 +51,8 @@ class RouteFacts:
     pools: Mapping[ArmId, PoolFacts]
     baseline: ArmId
     allow_lossy: bool
+    aliases: tuple[str, ...] = ()
+    """Other names that clients may use."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -65,7 +67,7 @@ def build_routes(config: Config) -> dict[str, RouteFacts]:
 
 def _route(route: Route) -> RouteFacts:
     pools = {ArmId(pool.name): _pool(pool, route) for pool in route.pools}
-    return RouteFacts(route.model, pools, ArmId(route.baseline), route.allow_lossy)
+    return RouteFacts(route.model, pools, ArmId(route.baseline), route.allow_lossy, route.aliases)
 
 
 def _pool(pool: Pool, route: Route) -> PoolFacts:

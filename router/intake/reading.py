@@ -16,6 +16,7 @@ from router.types import Headers, ParsedRequest
 NO_MODEL = ""
 """The request names none: the only route is meant."""
 
+_FORM = "multipart/form-data"
 _LARGEST_LOOK = 4 * 1024 * 1024
 """JSON of an unknown endpoint beyond this size is passed on without a look for its model."""
 
@@ -49,30 +50,36 @@ def read_request(
 
 
 def with_model(request: ParsedRequest, model: str) -> ParsedRequest:
-    """The same request under another name of its model; every other byte stays where it was."""
+    """The same request under the name that servers know; every other byte stays where it was.
+
+    A request that names no model stays without one.
+    """
+    if request.model == NO_MODEL or not request.body:
+        return replace(request, model=model)
     body, fields = request.body, request.fields
     content_type = _content_type(request.headers)
-    if fields:
-        body = set_member(body, "model", orjson.dumps(model), present="model" in fields)
-        fields = {**fields, "model": model}
-    elif "multipart/form-data" in content_type.lower():
-        span = field_span(body, content_type, "model")
-        if span is not None:
-            body = body[: span[0]] + model.encode() + body[span[1] :]
-    elif request.model and json_object(body):
+    span = field_span(body, content_type, "model") if _kind(content_type) == _FORM else None
+    if span is not None:
+        body = b"".join((body[: span[0]], model.encode(), body[span[1] :]))
+    else:
         body = set_member(body, "model", orjson.dumps(model), present=True)
+        fields = {**fields, "model": model} if fields else fields
     return replace(request, body=body, fields=fields, model=model)
 
 
 def _model_in(body: bytes, content_type: str) -> str:
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
+    kind = _kind(content_type)
+    if kind == _FORM:
         return field_text(body, content_type, "model") or NO_MODEL
     if kind == "application/json" or kind.endswith("+json"):
         members = json_object(body) if len(body) <= _LARGEST_LOOK else None
         model = members.get("model") if members else None
         return model if isinstance(model, str) else NO_MODEL
     return NO_MODEL
+
+
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _content_type(headers: Headers) -> str:
