@@ -27,6 +27,7 @@ from router.classify.segments import KEY_BYTES, Fingerprints, Segments, SegmentT
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock, SystemClock
 from router.config.models import Config, Route
+from router.endpoints.cors import Cors
 from router.errors import ConfigError, StoreError
 from router.estimates.layout import SLOT_S
 from router.estimates.reader import Reader
@@ -313,6 +314,7 @@ class Application:
             refused=self._metrics.refuse,
             running=self._running,
             shutdown_s=listen.drain_s + _ENDING_S,
+            cors=Cors.configured(listen.cors),
         )
         control = web.AppRunner(
             admin_app(self.state, self._metrics.exposition), access_log=None, shutdown_timeout=1.0

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BODY_TOO_LARGE = "body_too_large"
     EXPECTATION_FAILED = "expectation_failed"
+    UPGRADE_REFUSED = "upgrade_refused"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     UPSTREAM_TIMEOUT = "upstream_timeout"
     UPSTREAM_PROTOCOL = "upstream_protocol"
@@ -37,6 +38,8 @@ _SHAPES: dict[Reason, _Shape] = {
     Reason.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
     Reason.BODY_TOO_LARGE: _Shape(413, "invalid_request_error"),
     Reason.EXPECTATION_FAILED: _Shape(417, "invalid_request_error"),
+    # Not a 5xx: clients would try again, and it is no fault of the servers.
+    Reason.UPGRADE_REFUSED: _Shape(400, "invalid_request_error"),
     Reason.UPSTREAM_UNAVAILABLE: _Shape(502, "server_error"),
     Reason.UPSTREAM_TIMEOUT: _Shape(504, "server_error"),
     Reason.UPSTREAM_PROTOCOL: _Shape(502, "server_error"),
@@ -48,8 +51,21 @@ _CODES: dict[Reason, str] = {Reason.UNKNOWN_MODEL: "model_not_found"}
 """Where OpenAI's own API has a code for the case, clients get that one."""
 
 
+LONGEST_QUOTE = 128
+"""Characters of a client's text that an error repeats."""
+
+
+def quoted(text: str) -> str:
+    """A client's text as an error shows it: the beginning, where it is long.
+
+    >>> quoted("gpt"), len(quoted("x" * 1_000_000))
+    ("'gpt'", 131)
+    """
+    return repr(text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "…")
+
+
 class RequestError(Exception):
-    """A request that this program answers itself, with an OpenAI error body."""
+    """A request that this program answers itself; how it is written is the dialect's business."""
 
     def __init__(
         self,
@@ -57,19 +73,26 @@ class RequestError(Exception):
         message: str,
         *,
         param: str | None = None,
-        allow: str | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.param = param
-        self.allow = allow
-        """Methods to name in the reply's `Allow`."""
 
     @property
     def http_status(self) -> int:
         """Status of the reply."""
         return _SHAPES[self.reason].http_status
+
+    @property
+    def error_type(self) -> str:
+        """OpenAI's word for this kind of error."""
+        return _SHAPES[self.reason].error_type
+
+    @property
+    def code(self) -> str:
+        """OpenAI's code where it has one, else the reason."""
+        return _CODES.get(self.reason, self.reason.value)
 
     def body(self) -> bytes:
         """The reply's body in the shape OpenAI clients parse."""
@@ -77,9 +100,9 @@ class RequestError(Exception):
             {
                 "error": {
                     "message": self.message,
-                    "type": _SHAPES[self.reason].error_type,
+                    "type": self.error_type,
                     "param": self.param,
-                    "code": _CODES.get(self.reason, self.reason.value),
+                    "code": self.code,
                 }
             }
         )

@@ -10,23 +10,33 @@ from functools import partial
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
-from router.errors import Reason, RequestError
+from router.endpoints.names import ModelNames
+from router.endpoints.table import FACTS, EndpointFacts, ModelIn
 from router.fleet.model import PoolFacts, RouteFacts
-from router.intake.parse import parse_request
+from router.intake.reading import read_request, with_model
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
-from router.types import Decision, Endpoint, Headers, Outcome, RequestContext
+from router.types import (
+    UNCLASSIFIED,
+    Decision,
+    Headers,
+    Outcome,
+    ParsedRequest,
+    RequestContext,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RawRequest:
     """A request as it came in, body read."""
 
-    endpoint: Endpoint
+    facts: EndpointFacts
+    """What its path is."""
     method: str
     path_qs: str
+    path: str
     headers: Headers
     body: bytes
     arrival_s: float
@@ -55,6 +65,7 @@ class Pipeline:
         response_headers: bool,
     ) -> None:
         self._routes = routes
+        self.names = ModelNames({name: parts.facts.aliases for name, parts in routes.items()})
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
@@ -65,8 +76,10 @@ class Pipeline:
         Raises:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
-        request = parse_request(raw.endpoint, raw.body, raw.headers)
-        route = self._route(request.model)
+        request, route = self._route(self._read(raw))
+        if not raw.facts.speculates:
+            await self._balance(raw, request, route, sink)
+            return
         session = self._classifier.session(request)
         ctx = RequestContext(
             request_id=secrets.token_hex(8),
@@ -88,29 +101,52 @@ class Pipeline:
             finish=partial(self._finish, route, ctx, decision),
         )
 
+    async def _balance(
+        self, raw: RawRequest, request: ParsedRequest, route: RouteParts, sink: ResponseSink
+    ) -> None:
+        """Serves what generates no text: any server of the baseline will do, nothing is learned."""
+        ctx = RequestContext(
+            request_id=secrets.token_hex(8),
+            request=request,
+            classification=UNCLASSIFIED,
+            arrival_s=raw.arrival_s,
+            path_qs=raw.path_qs,
+            headers=raw.headers,
+            method=raw.method,
+        )
+        await route.relay.run(
+            ctx,
+            route.chooser.balanced(),
+            sink,
+            extra=partial(self._own_headers, ctx),
+            finish=partial(route.recorder.record_balanced, ctx),
+        )
+
     def _finish(
         self, route: RouteParts, ctx: RequestContext, decision: Decision, outcome: Outcome
     ) -> None:
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
 
-    def _route(self, model: str) -> RouteParts:
-        route = self._routes.get(model)
-        if route is None:
-            known = ", ".join(repr(name) for name in self._routes)
-            raise RequestError(
-                Reason.UNKNOWN_MODEL,
-                f"The model {model!r} is not served here. Served: {known}.",
-                param="model",
-            )
-        return route
+    def _read(self, raw: RawRequest) -> ParsedRequest:
+        return read_request(raw.facts, raw.body, raw.headers, path=raw.path)
+
+    def _route(self, request: ParsedRequest) -> tuple[ParsedRequest, RouteParts]:
+        """The route that is meant, and the request as the route's servers know the model."""
+        nowhere = FACTS[request.endpoint].model_in is ModelIn.NOWHERE
+        name = (self.names.first if nowhere else self.names.route)(request.model)
+        if name != request.model:
+            request = with_model(request, name)
+        return request, self._routes[name]
 
     def _own_headers(self, ctx: RequestContext, pool: PoolFacts) -> Headers:
         if not self._response_headers:
             return ()
-        return (
+        told = (
             ("x-specroute-request-id", ctx.request_id),
             ("x-specroute-pool", pool.arm.arm_id),
             ("x-specroute-method", pool.arm.method),
-            ("x-specroute-class", ctx.classification.class_id),
         )
+        if ctx.classification is UNCLASSIFIED:
+            return told
+        return (*told, ("x-specroute-class", ctx.classification.class_id))

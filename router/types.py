@@ -28,10 +28,34 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Endpoint(StrEnum):
-    """The dialects whose requests can speculate, and are therefore routed by the policy."""
+    """What a request asks for, by its main path; `router.endpoints.table` says the rest."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+    RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
+    LLAMA_COMPLETION = "/completion"
+    LLAMA_INFILL = "/infill"
+    STORED_RESPONSE = "/v1/responses/{id}"
+    COUNT_TOKENS = "/v1/messages/count_tokens"
+    EMBEDDINGS = "/v1/embeddings"
+    RERANK = "/v1/rerank"
+    SCORE = "/v1/score"
+    POOLING = "/pooling"
+    CLASSIFY = "/classify"
+    TOKENIZE = "/tokenize"
+    DETOKENIZE = "/detokenize"
+    TRANSCRIPTIONS = "/v1/audio/transcriptions"
+    TRANSLATIONS = "/v1/audio/translations"
+    SPEECH = "/v1/audio/speech"
+    IMAGES = "/v1/images"
+    MODERATIONS = "/v1/moderations"
+    MODELS = "/v1/models"
+    MODEL = "/v1/models/{model}"
+    HEALTH = "/health"
+    READY = "/ready"
+    OTHER = "/v1/*"
+    """Whatever else lies under /v1/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +93,12 @@ class Classification:
     """Expected length of the answer."""
     rule: int | None = None
     """Number, from 1, of the operator's rule that settled the class."""
+
+
+UNCLASSIFIED = Classification(
+    ClassId("none"), confidence=0.0, probabilities={}, reason="generates no text"
+)
+"""Of requests that no policy decides about."""
 
 
 @dataclass(frozen=True, slots=True)

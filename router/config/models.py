@@ -35,6 +35,42 @@ class Model(BaseModel):
     )
 
 
+class Cors(Model):
+    """Which web pages may call the proxy from a browser."""
+
+    origins: tuple[str, ...] = Field(
+        (),
+        max_length=256,
+        description=(
+            "Origins as browsers send them, such as https://app.example.com; `*` for any. With "
+            "none, nothing is added and nothing that engines say about it is touched."
+        ),
+    )
+    credentials: bool = Field(
+        default=False,
+        description="Whether these pages may send cookies and the like; not with `*`.",
+    )
+    max_age_s: int = Field(
+        600, ge=0, le=86_400, description="How long browsers may remember the answer, in seconds."
+    )
+
+    @field_validator("origins")
+    @classmethod
+    def _plain_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            parts = urlsplit(origin)
+            plain = parts.scheme and parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"
+            if origin != "*" and not (plain and origin.isascii() and origin.isprintable()):
+                raise ValueError(f"{origin!r} must be * or scheme://host[:port], without a path")
+        return value
+
+    @model_validator(mode="after")
+    def _no_credentials_for_all(self) -> Self:
+        if self.credentials and "*" in self.origins:
+            raise ValueError("credentials: must name the origins, not `*`")
+        return self
+
+
 class Listen(Model):
     """Where clients connect."""
 
@@ -60,6 +96,9 @@ class Listen(Model):
     response_headers: bool = Field(
         default=True,
         description="Whether replies carry x-specroute-request-id, -pool, -method and -class.",
+    )
+    cors: Cors = Field(
+        default_factory=Cors, description="Which web pages may call the proxy from a browser."
     )
 
 
@@ -473,6 +512,11 @@ class Route(Model):
     """One model name, served by several pools."""
 
     model: str = Field(min_length=1, max_length=256, description="Name clients ask for.")
+    aliases: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
+        (),
+        max_length=64,
+        description="Other names for it; servers are asked by the route's own one.",
+    )
     baseline: Name = Field(description="Pool that decodes plainly: the concurrent control.")
     allow_lossy: bool = Field(
         default=False, description="Whether pools with `lossless: false` may be used."
@@ -517,8 +561,8 @@ class Config(Model):
 
     @model_validator(mode="after")
     def _one_route_a_model(self) -> Self:
-        models = [route.model for route in self.routes]
+        models = [name for route in self.routes for name in (route.model, *route.aliases)]
         twice = sorted({model for model in models if models.count(model) > 1})
         if twice:
-            raise ValueError(f"model served by two routes: {', '.join(twice)}")
+            raise ValueError(f"name of two models, or twice of one: {', '.join(twice)}")
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from router.engines.base import Ask, Reading, choices_asked, count, member
+from router.engines.base import Ask, Reading, choices_asked, tokens_told
 from router.fleet.gauges import ReplicaGauges, any_gauges
 from router.types import ParsedRequest
 
@@ -25,9 +25,7 @@ class Generic:
 
     def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
         """Tokens where the server reports usage; acceptance is unknown."""
-        usage = answer.get("usage")
-        tokens = count(member(usage, "completion_tokens"))
-        prompt_tokens = count(member(usage, "prompt_tokens"))
+        tokens, prompt_tokens = tokens_told(answer)
         return Reading(None if choices_asked(request) > 1 else tokens, prompt_tokens)
 
     def gauges(self, text: str) -> ReplicaGauges:

@@ -58,6 +58,9 @@ class PoolFacts:
             url=url,
             connect_s=pool.timeouts.connect_s,
             idle_s=pool.timeouts.idle_s,
+            header_s=pool.timeouts.header_s,
+            first_content_s=pool.timeouts.first_content_s,
+            total_s=pool.timeouts.total_s,
             api_key=pool.api_key.get_secret_value() if pool.api_key else None,
             weight=weight,
         )
@@ -73,6 +76,8 @@ class RouteFacts:
     allow_lossy: bool
     hedge_s: float | None = None
     """When the baseline is asked too, if the chosen pool has sent nothing yet; None for never."""
+    aliases: tuple[str, ...] = ()
+    """Other names that clients may use."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -87,7 +92,14 @@ def build_routes(config: Config) -> dict[str, RouteFacts]:
 
 def _route(route: Route) -> RouteFacts:
     pools = {ArmId(pool.name): _pool(pool, route) for pool in route.pools}
-    return RouteFacts(route.model, pools, ArmId(route.baseline), route.allow_lossy, route.hedge_s)
+    return RouteFacts(
+        model=route.model,
+        pools=pools,
+        baseline=ArmId(route.baseline),
+        allow_lossy=route.allow_lossy,
+        hedge_s=route.hedge_s,
+        aliases=route.aliases,
+    )
 
 
 def _pool(pool: Pool, route: Route) -> PoolFacts:

@@ -6,33 +6,40 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
+from multidict import CIMultiDict
 
 from router.clock import Clock
-from router.errors import Reason, RequestError
+from router.endpoints.cors import Cors
+from router.endpoints.table import (
+    FACTS,
+    EndpointFacts,
+    MethodNotAllowedError,
+    ServedBy,
+    dialect_of,
+    look_up,
+    part_of,
+)
+from router.endpoints.upgrade import refused_upgrade
+from router.errors import LONGEST_QUOTE, Reason, RequestError
 from router.intake.server import STALLED_S, ClientSink, Server
 from router.pipeline import Pipeline, RawRequest
-from router.relay.sink import error_ending
 from router.types import Endpoint, Headers
 
 BODY_S = 600.0
 """For a whole body to arrive: half a megabit a second carries the largest accepted by default."""
 
 _LAST_WORDS_S = 1.0
-_EVENT_STREAM = "text/event-stream"
-_GET = frozenset(("GET", "HEAD"))
 
 _log = logging.getLogger("specroute.http")
 
 
 class Readiness(Protocol):
     """Whether this process can serve."""
-
-    def models(self) -> tuple[str, ...]:
-        """Names clients may ask for."""
 
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
@@ -75,6 +82,7 @@ def data_server(
     refused: Callable[[Reason], None],
     running: RunningAnswers,
     shutdown_s: float,
+    cors: Cors | None = None,
 ) -> web.BaseRunner:
     """The server of the data port, not listening yet.
 
@@ -87,9 +95,16 @@ def data_server(
         refused: Told about every error reply of ours.
         running: Told about every request that goes to an engine.
         shutdown_s: How long connections have when the server closes.
+        cors: Which web pages may call; None where nothing is said about it.
     """
     edge = _Edge(
-        pipeline, readiness, clock, max_body_bytes=max_body_bytes, refused=refused, running=running
+        pipeline,
+        readiness,
+        clock,
+        max_body_bytes=max_body_bytes,
+        refused=refused,
+        running=running,
+        cors=cors,
     )
     return web.ServerRunner(
         Server(edge.answered, keepalive_s=keepalive_s), shutdown_timeout=shutdown_s
@@ -108,7 +123,9 @@ class _Edge:
         max_body_bytes: int,
         refused: Callable[[Reason], None],
         running: RunningAnswers,
+        cors: Cors | None,
     ) -> None:
+        self._cors = cors
         self._pipeline = pipeline
         self._readiness = readiness
         self._clock = clock
@@ -118,60 +135,49 @@ class _Edge:
 
     async def answered(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves a request; whatever goes wrong, the client gets an answer it can parse."""
-        sink = ClientSink(request)
+        raw = _unread(request)
+        sink = ClientSink(request, raw.headers, self._cors)
         try:
-            return await self._answer(request, sink)
+            return await self._answer(request, raw, sink)
         except RequestError as error:
-            return self._refuse(error)
+            return self._refuse(error, raw)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything.
-            _log.exception("request failed", extra={"path": request.path})
+            _log.exception("request failed", extra={"path": raw.path[:LONGEST_QUOTE]})
             flaw = RequestError(Reason.INTERNAL, "Internal error.")
             if not sink.started:
-                return self._refuse(flaw)
+                return self._refuse(flaw, raw)
             # A second answer must not follow into the first one.
-            return await self._end_with(sink, flaw)
+            return await self._end_with(sink, raw, flaw)
 
-    async def _answer(self, request: web.BaseRequest, sink: ClientSink) -> web.StreamResponse:
-        path = request.path
-        endpoint = _GENERATING.get(path)
-        if endpoint is not None:
-            if request.method != "POST":
-                raise _not_allowed(request, "POST")
-            return await self._generate(request, endpoint, sink)
-        local = self._local(path)
-        if local is None:
-            raise RequestError(Reason.UNKNOWN_PATH, f"Unknown path: {path[:128]}.")
-        if request.method not in _GET:
-            raise _not_allowed(request, "GET, HEAD")
-        return local()
-
-    async def _generate(
-        self, request: web.BaseRequest, endpoint: Endpoint, sink: ClientSink
+    async def _answer(
+        self, request: web.BaseRequest, raw: RawRequest, sink: ClientSink
     ) -> web.StreamResponse:
-        """Requests that can speculate."""
+        if "Upgrade" in request.headers and (refused := refused_upgrade(raw.headers)):
+            raise refused
+        if self._cors is not None:
+            leave = self._cors.preflight(raw.method, raw.headers)
+            if leave is not None:
+                return web.Response(status=204, headers=CIMultiDict(leave))
+        facts = look_up(raw.method, raw.path)
+        if facts.served_by is ServedBy.HERE:
+            return self._here(facts, raw)
         body = await self._body(request)
-        raw = RawRequest(
-            endpoint=endpoint,
-            method=request.method,
-            path_qs=_target(request),
-            headers=_headers(request),
-            body=body,
-            # Only now: how long a client takes to send a body says nothing about pools or about us.
-            arrival_s=self._clock.monotonic(),
-        )
+        # Only now: how long a client takes to send a body says nothing about pools or about us.
+        raw = replace(raw, facts=facts, body=body, arrival_s=self._clock.monotonic())
         try:
             with self._running.entered():
                 await self._pipeline.handle(raw, sink)
         except asyncio.CancelledError:
             if not self._running.ended:
                 raise
-            return await self._end_with(
-                sink, RequestError(Reason.DRAINING, "The proxy is stopping.")
-            )
+            stopping = RequestError(Reason.DRAINING, "The proxy is stopping.")
+            return await self._end_with(sink, raw, stopping)
         return sink.response
 
-    async def _end_with(self, sink: ClientSink, error: RequestError) -> web.StreamResponse:
+    async def _end_with(
+        self, sink: ClientSink, raw: RawRequest, error: RequestError
+    ) -> web.StreamResponse:
         """Ends an answer that cannot go on, so that nobody takes it for a whole one.
 
         Raises:
@@ -182,7 +188,7 @@ class _Edge:
         if not sink.event_stream:
             sink.abort()
             return sink.response
-        sink.write(error_ending(error))
+        sink.write(dialect_of(raw.path, raw.headers).error_ending(error))
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 await sink.close()
@@ -237,61 +243,52 @@ class _Edge:
 
     # --- What is answered here -------------------------------------------------------------------
 
-    def _local(self, path: str) -> Callable[[], web.Response] | None:
-        match path:
-            case "/v1/models":
-                return self._models
-            case "/health":
-                return self._health
-            case "/ready":
-                return self._ready
-            case _ if path.startswith("/v1/models/"):
-                return lambda: self._model(path.removeprefix("/v1/models/"))
-        return None
+    def _here(self, facts: EndpointFacts, raw: RawRequest) -> web.Response:
+        names = self._pipeline.names
+        match facts.endpoint:
+            case Endpoint.MODELS:
+                return self._json(200, names.list_body(raw.headers), raw)
+            case Endpoint.MODEL:
+                model = part_of(facts, raw.path)
+                return self._json(200, names.one_body(model, raw.headers), raw)
+            case Endpoint.READY if (reason := self._readiness.not_ready()) is not None:
+                body = {"status": "not ready", "reason": reason}
+                return self._json(503, orjson.dumps(body), raw)
+            case Endpoint.READY:
+                return self._json(200, b'{"status":"ready"}', raw)
+            case _:
+                # Whether the process is alive; says nothing about engines.
+                return self._json(200, b'{"status":"ok"}', raw)
 
-    def _models(self) -> web.Response:
-        data = [_model(name) for name in self._readiness.models()]
-        return _json(200, {"object": "list", "data": data})
-
-    def _model(self, name: str) -> web.Response:
-        if name not in self._readiness.models():
-            raise RequestError(
-                Reason.UNKNOWN_MODEL, f"The model {name[:128]!r} is not served here.", param="model"
-            )
-        return _json(200, _model(name))
-
-    def _health(self) -> web.Response:
-        """Whether the process is alive; says nothing about engines."""
-        return _json(200, {"status": "ok"})
-
-    def _ready(self) -> web.Response:
-        """Whether the process can serve."""
-        reason = self._readiness.not_ready()
-        if reason is not None:
-            return _json(503, {"status": "not ready", "reason": reason})
-        return _json(200, {"status": "ready"})
-
-    def _refuse(self, error: RequestError) -> web.Response:
+    def _refuse(self, error: RequestError, raw: RawRequest) -> web.Response:
         self._refused(error.reason)
-        reply = web.Response(
-            status=error.http_status,
-            body=error.body(),
-            content_type="application/json",
-            headers={"x-specroute-reason": error.reason.value},
-        )
-        if error.allow is not None:
-            reply.headers["Allow"] = error.allow
+        body = dialect_of(raw.path, raw.headers).error_body(error)
+        reply = self._json(error.http_status, body, raw)
+        reply.headers["x-specroute-reason"] = error.reason.value
+        if isinstance(error, MethodNotAllowedError):
+            reply.headers["Allow"] = error.allowed
         return reply
 
+    def _json(self, status: int, body: bytes, raw: RawRequest) -> web.Response:
+        headers = () if self._cors is None else self._cors.answered(raw.headers, ())
+        return web.Response(
+            status=status,
+            body=body,
+            content_type="application/json",
+            headers=CIMultiDict(headers),
+        )
 
-_GENERATING = {endpoint.value: endpoint for endpoint in Endpoint}
 
-
-def _not_allowed(request: web.BaseRequest, allowed: str) -> RequestError:
-    return RequestError(
-        Reason.METHOD_NOT_ALLOWED,
-        f"{request.method} is not allowed on {request.path[:128]}; allowed: {allowed}.",
-        allow=allowed,
+def _unread(request: web.BaseRequest) -> RawRequest:
+    target = _target(request)
+    return RawRequest(
+        facts=FACTS[Endpoint.OTHER],
+        method=request.method,
+        path_qs=target,
+        path=target.partition("?")[0],
+        headers=_headers(request),
+        body=b"",
+        arrival_s=0.0,
     )
 
 
@@ -312,11 +309,3 @@ def _headers(request: web.BaseRequest) -> Headers:
         for name, value in request.raw_headers
         if name.lower() != b"content-encoding"
     )
-
-
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "specroute"}
-
-
-def _json(status: int, body: object) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")

@@ -17,6 +17,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
+from router.endpoints.cors import Cors
 from router.errors import Reason, RequestError
 from router.relay.sink import Feeder
 from router.types import Headers
@@ -149,7 +150,9 @@ class ClientSink:
 
     __slots__ = (
         "_aborted",
+        "_asked",
         "_chunked",
+        "_cors",
         "_feeder",
         "_full_since",
         "_head",
@@ -166,7 +169,11 @@ class ClientSink:
         "status",
     )
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(
+        self, request: web.BaseRequest, asked: Headers = (), cors: Cors | None = None
+    ) -> None:
+        self._asked = asked
+        self._cors = cors
         connection = request.protocol
         self._transport = request.transport
         self._loop = asyncio.get_running_loop()
@@ -215,6 +222,8 @@ class ClientSink:
     def start(self, status: int, reason: str, headers: Headers) -> None:
         """Gives the status line and the headers; they leave with the first bytes of the body."""
         self.status = status
+        if self._cors is not None:
+            headers = self._cors.answered(self._asked, headers)
         given = {name.lower(): value for name, value in headers}
         lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
         media_type = given.get("content-type", "").partition(";")[0].strip().lower()

@@ -81,6 +81,12 @@ class Metrics:
             (*_CELL, "status"),
             registry=registry,
         )
+        self.balanced = Counter(
+            "specroute_balanced_requests",
+            "Requests that generate no text, by endpoint and how they ended.",
+            ("model", "endpoint", "status"),
+            registry=registry,
+        )
         self.refused = Counter(
             "specroute_refused_requests",
             "Requests answered by an error of the proxy itself.",
@@ -137,6 +143,11 @@ class Metrics:
                 self.ttft.labels(*cell).observe(outcome.ttft_s)
             if outcome.tpot_s is not None:
                 self.tpot.labels(*cell).observe(outcome.tpot_s)
+
+    def observe_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
+        """Takes the outcome of a request that generates no text."""
+        endpoint = ctx.request.endpoint.value
+        self.balanced.labels(ctx.request.model, endpoint, outcome.status.value).inc()
 
     def refuse(self, reason: Reason) -> None:
         """Counts an error reply of ours."""

@@ -53,6 +53,15 @@ class Recorder:
             self._metrics.recorder_errors.inc()
             _log.exception("outcome not recorded", extra={"request_id": ctx.request_id})
 
+    def record_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
+        """Takes the outcome of a request that no policy decided about: it is only counted."""
+        try:
+            self._metrics.observe_balanced(ctx, outcome)
+        except Exception:  # noqa: BLE001
+            # See above.
+            self._metrics.recorder_errors.inc()
+            _log.exception("outcome not counted", extra={"request_id": ctx.request_id})
+
 
 _CENSORED = frozenset((AttemptEnd.BUSY, AttemptEnd.OVERTAKEN))
 """Ends of a try that say neither that the arm is broken nor how fast it is."""

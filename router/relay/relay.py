@@ -342,11 +342,12 @@ class _Run:
         self, pool: PoolFacts, lease: Lease, response: UpstreamResponse, ask: Ask
     ) -> AttemptEnd:
         transfer = Transfer(
+            self._ctx,
             pool,
             lease,
             response,
-            ask,
-            self._sink,
+            ask=ask,
+            sink=self._sink,
             extra=self._extra(pool),
             now=self._relay.clock.monotonic,
             commit=self._commit,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from router.errors import RequestError
 from router.types import Headers
 
 
@@ -47,9 +46,3 @@ class ResponseSink(Protocol):
 
     def abort(self) -> None:
         """Cuts the connection, so that the client cannot take the body for a whole one."""
-
-
-def error_ending(error: RequestError) -> bytes:
-    """Ends a stream that has begun: an error that clients raise, then the end mark."""
-    # The blank line ends an event that may have been cut in the middle.
-    return b"\n\ndata: " + error.body() + b"\n\ndata: [DONE]\n\n"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from router.endpoints.table import FACTS
 from router.engines.base import Ask
 from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts
 from router.fleet.state import Lease
-from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
+from router.relay.harvest import Harvest, harvest_for
 from router.relay.headers import header, to_client
-from router.relay.sink import ResponseSink, error_ending
+from router.relay.sink import ResponseSink
 from router.relay.upstream import UpstreamError, UpstreamResponse
-from router.types import AttemptEnd, Headers
+from router.types import AttemptEnd, Headers, RequestContext
 
 
 class OvertakenError(Exception):
@@ -29,6 +30,7 @@ class Transfer:
         "_extra",
         "_lease",
         "_now",
+        "_request_id",
         "_sink",
         "_timers",
         "committed",
@@ -39,22 +41,30 @@ class Transfer:
 
     def __init__(
         self,
+        ctx: RequestContext,
         pool: PoolFacts,
         lease: Lease,
         response: UpstreamResponse,
+        *,
         ask: Ask,
         sink: ResponseSink,
-        *,
         extra: Headers,
         now: Callable[[], float],
         commit: Callable[[Transfer], None],
     ) -> None:
         """Args: `commit` is told that the first byte is here, and may raise to refuse it."""
         self.pool = pool
-        self.harvest: Harvest = _harvest_for(pool, response, ask)
+        self.harvest: Harvest = harvest_for(
+            FACTS[ctx.request.endpoint].dialect,
+            content_type=header(response.headers, "content-type") or "",
+            content_encoding=header(response.headers, "content-encoding") or "",
+            markers=pool.adapter.markers,
+            strip_usage=ask.strip_usage,
+        )
         self._lease = lease
         self.response = response
         self._ask = ask
+        self._request_id = ctx.request_id
         self._sink = sink
         self._extra = extra
         self._now = now
@@ -155,28 +165,14 @@ class Transfer:
             self._sink.abort()
             return
         error = RequestError(reason, f"The engine's answer broke off: {detail}.")
-        self._sink.write(error_ending(error))
+        self._sink.write(self.harvest.ending(error, self._request_id))
         await self._sink.close()
 
 
 def is_event_stream(response: UpstreamResponse) -> bool:
     """Whether the body is a stream of events."""
-    return _media_type(response) == "text/event-stream"
-
-
-def _media_type(response: UpstreamResponse) -> str:
-    return (header(response.headers, "content-type") or "").partition(";")[0].strip().lower()
-
-
-def _harvest_for(pool: PoolFacts, response: UpstreamResponse, ask: Ask) -> Harvest:
-    coding = (header(response.headers, "content-encoding") or "identity").strip().lower()
-    if coding != "identity":
-        return PassThrough()
-    media_type = _media_type(response)
-    if media_type == "text/event-stream":
-        return StreamHarvest(pool.adapter.markers, strip_usage=ask.strip_usage)
-    json = media_type == "application/json" or media_type.endswith("+json")
-    return WholeHarvest() if json else PassThrough(foreign=True)
+    kind = (header(response.headers, "content-type") or "").partition(";")[0]
+    return kind.strip().lower() == "text/event-stream"
 
 
 def _late(detail: str) -> UpstreamError:

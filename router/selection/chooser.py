@@ -14,6 +14,9 @@ from router.selection.eligibility import excluded_arms
 from router.selection.plans import Plan
 from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
 
+BALANCER = "balancer"
+"""Stands for a policy where none decides."""
+
 
 class Chooser:
     """Draws an arm for each request of one route."""
@@ -27,6 +30,19 @@ class Chooser:
         self._uniform = uniform
         self.plan = plan
         """The current plan; replaced whole whenever there is a new snapshot."""
+
+    def balanced(self) -> Decision:
+        """For requests in which the arm makes no difference: plain decoding, while it answers."""
+        arms = (self._route.baseline, *self._route.pools)
+        arm_id = next((arm for arm in arms if self._fleet.available(arm)), self._route.baseline)
+        return Decision(
+            arm_id=arm_id,
+            propensity=1.0,
+            probabilities={arm_id: 1.0},
+            excluded={},
+            policy=BALANCER,
+            snapshot_version=self.plan.snapshot_version,
+        )
 
     def choose(
         self,
