@@ -1,7 +1,9 @@
 """The same seam over aiohttp's client: what the upstream that serves is measured against.
 
-It is slower and says less about how connections end, but its framing has been met by everybody's
-servers. The only place where the HTTP client's exceptions are known.
+It has met everybody's servers, and is slower and less strict: it takes a reset for the end of a
+body that only the connection ends, loses an answer that bytes follow in the same read, takes what
+comes on a kept connection for the next answer, and notices broken chunks by the limit. The only
+place where the HTTP client's exceptions are known.
 """
 
 from __future__ import annotations
@@ -159,7 +161,7 @@ class AiohttpUpstream:
                     timeout=aiohttp.ClientTimeout(total=None, connect=replica.connect_s),
                     trace_request_ctx=attempt,
                 )
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, UnicodeError) as error:
             mapped = _mapped(error)
             if attempt.reused and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
                 mapped.end = AttemptEnd.STALE
@@ -241,7 +243,10 @@ def _payload(body: bytes) -> io.BytesIO | bytes | None:
 def _mapped(error: Exception) -> UpstreamError:
     match error:
         case (
-            aiohttp.ConnectionTimeoutError() | aiohttp.ClientConnectorError() | aiohttp.InvalidURL()
+            aiohttp.ConnectionTimeoutError()
+            | aiohttp.ClientConnectorError()
+            | aiohttp.InvalidURL()
+            | UnicodeError()
         ):
             return UpstreamError(
                 AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no connection"
