@@ -382,7 +382,11 @@ class Application:
             "routes": [
                 route_json(
                     RouteState(
-                        route.facts, route.fleet.view(), route.snapshot, route.parts.chooser.plan
+                        route.facts,
+                        route.fleet.view(),
+                        route.snapshot,
+                        route.parts.chooser.plan,
+                        route.upkeep.finder.errors(),
                     )
                 )
                 for route in self._routes.values()

@@ -62,6 +62,9 @@ def _post(address: str) -> dict[str, Any]:
 def _reason(error: urllib.error.HTTPError) -> str:
     with error:
         try:
-            return str(orjson.loads(error.read())["error"])
+            said = orjson.loads(error.read())["error"]
         except (OSError, ValueError, LookupError, TypeError):
-            return f"{error.url} answered {error.code}; is --url the admin port of specroute?"
+            said = None
+    if isinstance(said, str):
+        return said
+    return f"{error.url} answered {error.code}; is --url the admin port of specroute?"
