@@ -33,14 +33,16 @@ from router.estimates.layout import SLOT_S
 from router.estimates.reader import Reader
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
 from router.estimates.writer import Writer
+from router.fleet.fetch import AiohttpFetch
 from router.fleet.model import RouteFacts, build_routes
-from router.fleet.probe import PROBE_INTERVAL_S, Prober
 from router.fleet.state import FleetState
+from router.fleet.upkeep import PROBE_INTERVAL_S, FleetUpkeep
 from router.intake.http import RunningAnswers, data_server
 from router.lifecycle import Lifecycle
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
+from router.observe.replicas import replica_gauges
 from router.pipeline import Pipeline, RouteParts
 from router.relay.relay import Relay
 from router.relay.wire.upstream import WireUpstream
@@ -72,7 +74,7 @@ class _RouteRuntime:
     policy: Policy
     reader: Reader
     builder: SnapshotBuilder
-    prober: Prober
+    upkeep: FleetUpkeep
     parts: RouteParts
     snapshot: Snapshot
 
@@ -120,6 +122,7 @@ class Application:
         log_path = config.decision_log.path
         self._decision_log = DecisionLog(Path(log_path) if log_path else None)
         self._upstream = WireUpstream()
+        self._fetch = AiohttpFetch()
         self._classifier = SessionClassifier(
             configured_classifier(config.classify), self._clock, config.classify.sessions
         )
@@ -171,8 +174,8 @@ class Application:
             relay=Relay(facts, fleet, self._upstream, self._clock),
             recorder=Recorder(self._writer, self._metrics, self._decision_log, self._clock),
         )
-        prober = Prober(facts, fleet, self._clock)
-        return _RouteRuntime(facts, fleet, policy, reader, builder, prober, parts, snapshot)
+        upkeep = FleetUpkeep(facts, fleet, self._clock, self._fetch, uniform=self._rng.random)
+        return _RouteRuntime(facts, fleet, policy, reader, builder, upkeep, parts, snapshot)
 
     def _plan_steps(
         self, policy: Policy, facts: RouteFacts, snapshot: Snapshot
@@ -237,8 +240,8 @@ class Application:
             self._store_answered("keep the key of segments")
 
     async def probe(self) -> None:
-        """Asks every server for its health."""
-        await asyncio.gather(*(route.prober.round() for route in self._routes.values()))
+        """Finds the servers and asks every one for its health."""
+        await asyncio.gather(*(route.upkeep.round() for route in self._routes.values()))
 
     def _store_failed(self, doing: str, error: StoreError) -> None:
         if not self._watch.errors:
@@ -269,7 +272,9 @@ class Application:
         store = self.config.store
         self._lifecycle.every(store.flush_interval_s, "flush", self.flush)
         self._lifecycle.every(store.refresh_interval_s, "refresh", self.refresh)
-        self._lifecycle.every(PROBE_INTERVAL_S, "probe", self.probe)
+        for route in self._routes.values():
+            for name, work in route.upkeep.work():
+                self._lifecycle.every(PROBE_INTERVAL_S, name, work)
         try:
             yield self
         finally:
@@ -301,6 +306,7 @@ class Application:
         except TimeoutError:
             _log.warning("the last sums were not stored in time")
         await self._upstream.close()
+        await self._fetch.close()
         await self._store.close()
 
     async def _listen(self) -> list[web.BaseRunner]:
@@ -317,7 +323,9 @@ class Application:
             cors=Cors.configured(listen.cors),
         )
         control = web.AppRunner(
-            admin_app(self.state, self._metrics.exposition), access_log=None, shutdown_timeout=1.0
+            admin_app(self.state, self._metrics.exposition, self.fleets),
+            access_log=None,
+            shutdown_timeout=1.0,
         )
         runners: list[web.BaseRunner] = [data, control]
         try:
@@ -343,12 +351,16 @@ class Application:
         """Names clients may ask for."""
         return tuple(self._routes)
 
+    def fleets(self) -> dict[str, FleetState]:
+        """The servers of every route, by model."""
+        return {model: route.fleet for model, route in self._routes.items()}
+
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
         if self._draining:
             return "draining"
         for model, route in self._routes.items():
-            if not any(route.fleet.available(arm_id) for arm_id in route.facts.pools):
+            if not any(route.fleet.answers(arm_id) for arm_id in route.facts.pools):
                 return f"no server of model {model!r} answers"
         return None
 
@@ -366,7 +378,11 @@ class Application:
             "routes": [
                 route_json(
                     RouteState(
-                        route.facts, route.fleet.view(), route.snapshot, route.parts.chooser.plan
+                        route.facts,
+                        route.fleet.view(),
+                        route.snapshot,
+                        route.parts.chooser.plan,
+                        route.upkeep.finder.errors(),
                     )
                 )
                 for route in self._routes.values()
@@ -401,8 +417,8 @@ def _route_gauges(model: str, route: _RouteRuntime) -> Iterator[tuple[str, dict[
     for arm_id, replicas in route.fleet.view().items():
         for item in replicas:
             labels = {"model": model, "pool": arm_id, "replica": item.replica.replica_id}
-            yield "specroute_in_flight_requests", labels, float(item.in_flight)
-            yield "specroute_replica_up", labels, float(item.up)
+            for name, value in replica_gauges(item):
+                yield name, labels, value
     plan = route.parts.chooser.plan
     for class_id, known in route.snapshot.classes.items():
         for arm, p in zip(plan.arms, plan.proposal(class_id).probabilities, strict=True):

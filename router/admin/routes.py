@@ -1,4 +1,4 @@
-"""Paths of the admin port. It shows; it changes nothing."""
+"""Paths of the admin port: what it shows, and the one thing it changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from router.admin.drain import FleetsFn, add_drain_routes
+
 StateFn = Callable[[], dict[str, Any]]
+
+_READING = ("GET", "HEAD")
 
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -25,7 +29,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
-def admin_app(state: StateFn, exposition: Callable[[], bytes]) -> web.Application:
+def admin_app(state: StateFn, exposition: Callable[[], bytes], fleets: FleetsFn) -> web.Application:
     """The application of the admin port."""
 
     async def api_state(_: web.Request) -> web.Response:
@@ -34,9 +38,10 @@ def admin_app(state: StateFn, exposition: Callable[[], bytes]) -> web.Applicatio
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application(middlewares=[_loopback_name])
+    app = web.Application(middlewares=[_loopback_name, _same_origin])
     app.router.add_get("/api/state", api_state)
     app.router.add_get("/metrics", metrics)
+    add_drain_routes(app, fleets)
     for path, name in (
         ("/", "status.html"),
         ("/status.js", "status.js"),
@@ -55,6 +60,20 @@ async def _loopback_name(
     name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
     if name not in _LOOPBACK_NAMES:
         raise web.HTTPForbidden(text="The admin port answers to localhost only.\n")
+    return await handler(request)
+
+
+@web.middleware
+async def _same_origin(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuses what a foreign web page sends; a browser lets it, and only hides the answer."""
+    if request.method not in _READING:
+        origin = request.headers.get("Origin")
+        host = request.headers.get("Host", "")
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
+            raise web.HTTPForbidden(text="Changes come from this page or from no page at all.\n")
     return await handler(request)
 
 

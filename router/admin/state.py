@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from policies.types import Arm, ArmId, ClassId, Status
@@ -38,6 +38,8 @@ class RouteState:
     replicas: Mapping[ArmId, tuple[ReplicaState, ...]]
     snapshot: Snapshot
     plan: Plan
+    discovery_errors: Mapping[ArmId, str] = field(default_factory=dict)
+    """Why the servers of a pool could not be looked for, by arm."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "engine": pool.adapter.name,
         "lossless": pool.lossless,
         "baseline": arm.baseline,
+        "discovery_error": state.discovery_errors.get(arm.arm_id),
         "replicas": [_replica_json(item) for item in state.replicas[arm.arm_id]],
     }
 

@@ -333,6 +333,54 @@ class Timeouts(Model):
     )
 
 
+class DnsDiscovery(Model):
+    """Servers behind a name in DNS."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=253,
+        description="Name to look up, such as vllm.default.svc.cluster.local.",
+    )
+    type: Literal["A", "SRV"] = Field(
+        "A", description="A takes all IPv4 and IPv6 addresses; SRV takes hosts, ports and weights."
+    )
+    port: int | None = Field(
+        None, ge=1, le=65535, description="Port of the servers; with SRV the records tell it."
+    )
+    scheme: Literal["http", "https"] = Field(
+        "http", description="https needs SRV, whose records name hosts that certificates can name."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        if self.type == "A" and self.port is None:
+            raise ValueError("port: is required with type A")
+        if self.type == "SRV" and self.port is not None:
+            raise ValueError("port: must be left out with type SRV, whose records tell it")
+        if self.type == "A" and self.scheme == "https":
+            raise ValueError("scheme: https needs type SRV: no certificate names an address")
+        return self
+
+
+class Discover(Model):
+    """How a pool's servers are found where they are not listed; one of `dns` and `file`."""
+
+    dns: DnsDiscovery | None = Field(None, description="By DNS.")
+    file: str | None = Field(
+        None,
+        min_length=1,
+        description="In a file: a YAML or JSON list of URLs, read again whenever it changes.",
+    )
+    interval_s: float = Field(5.0, gt=0, le=3600, description="Between two looks, in seconds.")
+    timeout_s: float = Field(5.0, gt=0, le=60, description="Limit of a look, in seconds.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.dns is None) == (self.file is None):
+            raise ValueError("must hold either dns or file")
+        return self
+
+
 class Breaker(Model):
     """When a server that fails is left alone, and for how long."""
 
@@ -479,7 +527,12 @@ class Pool(Model):
             "it from the environment."
         ),
     )
-    replicas: tuple[Replica, ...] = Field(min_length=1, description="Servers of the pool.")
+    replicas: tuple[Replica, ...] = Field(
+        (), description="Servers of the pool, unless `discover` finds them."
+    )
+    discover: Discover | None = Field(
+        None, description="How its servers are found, instead of `replicas`."
+    )
     timeouts: Timeouts = Field(default_factory=Timeouts, description="Limits of one try.")
     health: Health = Field(
         default_factory=Health, description="How it is told that a server should get no requests."
@@ -487,6 +540,16 @@ class Pool(Model):
     balance: Balance = Field(
         default_factory=Balance, description="How requests are shared out between its servers."
     )
+
+    @model_validator(mode="after")
+    def _servers_from_one_place(self) -> Self:
+        if bool(self.replicas) == (self.discover is not None):
+            raise ValueError("must name its servers in one way: by replicas, or by discover")
+        urls = [replica.url for replica in self.replicas]
+        twice = sorted({url for url in urls if urls.count(url) > 1})
+        if twice:
+            raise ValueError(f"replica listed twice: {', '.join(twice)}")
+        return self
 
     @field_validator("api_key")
     @classmethod

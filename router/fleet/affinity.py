@@ -80,9 +80,11 @@ def _hash_tokens(tokens: list[Any]) -> int:
     return hash(tuple(token if isinstance(token, int) else 0 for token in tokens))
 
 
-def _text_of(part: Any) -> str | None:
-    """What a part of a message says or where it points."""
+def _text_of(part: Any) -> Any:
+    """What a part of a message says or where it points; tokens where it consists of them."""
     if isinstance(part, str):
+        return part
+    if isinstance(part, list) and part and isinstance(part[0], int):
         return part
     if not isinstance(part, dict):
         return None

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 BASE = 4.0
 """Requests that every server counts as having besides its own: how much a cached prefix may move
 while there is little load."""
-_CLOSE = 1.1
-"""Costs up to this multiple of the smallest are as good."""
+_CLOSE = 1.2
+"""Costs up to this multiple of the smallest are as good. Less makes processes that see each other's
+load late run to one server, more makes a lone process blind (`bench/balance.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

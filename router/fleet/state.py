@@ -290,6 +290,14 @@ class FleetState:
         """The servers of an arm, in their order."""
         return tuple(server.replica for server in self._pools[arm_id].servers)
 
+    def known(self) -> frozenset[Replica]:
+        """All servers of the route."""
+        return frozenset(server.replica for server in self._servers.values())
+
+    def answers(self, arm_id: ArmId) -> bool:
+        """Whether any server of the arm is up, however busy or suspect."""
+        return any(server.up for server in self._pools[arm_id].servers)
+
     def view(self) -> Mapping[ArmId, tuple[ReplicaState, ...]]:
         """All servers now, by arm."""
         now = self._clock.monotonic()

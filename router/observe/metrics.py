@@ -16,6 +16,7 @@ _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 _TPOT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1)
 _OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
 _CELL = ("model", "pool", "class")
+_REPLICA = ("model", "pool", "replica")
 
 GaugeSource = Callable[[], Iterable[tuple[str, dict[str, str], float]]]
 """Gives (name, labels, value) for the gauges of `GAUGES`."""
@@ -23,11 +24,31 @@ GaugeSource = Callable[[], Iterable[tuple[str, dict[str, str], float]]]
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "specroute_in_flight_requests": (
         "Requests now at a server, counted by this process.",
-        ("model", "pool", "replica"),
+        _REPLICA,
     ),
-    "specroute_replica_up": (
-        "1 when a server answered its last probe.",
-        ("model", "pool", "replica"),
+    "specroute_replica_up": ("1 when a server answers probes and connections.", _REPLICA),
+    "specroute_replica_breaker": (
+        "Breaker of a server: 0 closed, 1 half open, 2 open.",
+        _REPLICA,
+    ),
+    "specroute_replica_cooling_seconds": (
+        "Until a server that said it was busy may get requests again.",
+        _REPLICA,
+    ),
+    "specroute_replica_suspect": ("1 when a server stopped working on what it has.", _REPLICA),
+    "specroute_replica_draining": ("1 when an operator took a server out.", _REPLICA),
+    "specroute_replica_share_ratio": ("How far the slow start of a server is.", _REPLICA),
+    "specroute_replica_running_requests": (
+        "Requests that an engine works on, by its own account.",
+        _REPLICA,
+    ),
+    "specroute_replica_waiting_requests": (
+        "Requests that wait at an engine, by its own account.",
+        _REPLICA,
+    ),
+    "specroute_replica_kv_usage_ratio": (
+        "Share of an engine's key-value cache that is in use, by its own account.",
+        _REPLICA,
     ),
     "specroute_probability": ("Probability with which the policy now picks a pool.", _CELL),
     "specroute_tokens_per_step": ("Tokens per decode step over the window.", _CELL),

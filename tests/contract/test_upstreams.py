@@ -13,7 +13,7 @@ import pytest
 from router.errors import Reason
 from router.fleet.model import Replica
 from router.relay.reference import AiohttpUpstream
-from router.relay.seam import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.relay.wire.upstream import WireUpstream
 from router.types import AttemptEnd, Headers, ReplicaId
 from tests.support.flow_backend import (

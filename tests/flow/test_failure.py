@@ -116,10 +116,11 @@ async def test_health_before_the_first_request(
 
 
 async def test_probe_that_comes_late(
-    app: Application, fast: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
 ) -> None:
     """A server known to be alive may miss one probe, not two; one that never answered, none."""
-    monkeypatch.setattr("router.fleet.probe._TIMEOUT_S", 0.1)
+    impatient = pool("fast", fast, method="ngram", health={"timeout_s": 0.1})
+    app = await start(config_of(pool("plain", plain), impatient, folder=tmp_path))
 
     def fast_is_up() -> bool:
         pools = app.state()["routes"][0]["pools"]

@@ -14,6 +14,9 @@ from tests.support.flow_wire import MODEL
 
 SEED = 20_260
 
+_NEVER_S = 15.0
+"""Limit of a probe that is never the busy machine's fault."""
+
 
 def pool(
     name: str,
@@ -24,7 +27,14 @@ def pool(
 ) -> dict[str, Any]:
     """One pool."""
     replicas = [{"url": backend.url} for backend in backends]
-    return {"name": name, "method": method, "engine": engine, "replicas": replicas, **more}
+    return {
+        "name": name,
+        "method": method,
+        "engine": engine,
+        "replicas": replicas,
+        "health": {"timeout_s": _NEVER_S},
+        **more,
+    }
 
 
 def config_of(

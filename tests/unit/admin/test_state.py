@@ -78,6 +78,7 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "engine": "llamacpp",
         "lossless": True,
         "baseline": True,
+        "discovery_error": None,
         "replicas": [
             {
                 "id": "plain/0",

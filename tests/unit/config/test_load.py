@@ -70,7 +70,7 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         (GOOD + "listen: {port: 70000}", "listen.port: Input should be less than or equal to 65535 (given: 70000)"),
         (GOOD + "listen: 3", "listen: must be a mapping of keys to values (given: 3)"),
         (replaced("method: none", "num_speculative_tokens: 3"), "routes[0].pools[0].method: is required and missing"),
-        (replaced('[{url: "http://h:1"}]', "[]"), "routes[0].pools[0].replicas: must hold at least one item"),
+        (replaced('[{url: "http://h:1"}]', "[]"), "routes[0].pools[0]: must name its servers in one way: by replicas, or by discover"),
         (replaced("http://h:1", "h:1"), "replicas[0].url: must begin with http:// or https:// (given: 'h:1')"),
         (replaced("baseline: plain", "baseline: none"), "routes[0]: baseline 'none' is not one of the pools (plain, fast)"),
         (replaced("name: fast", "name: plain"), "routes[0]: pool name used twice: plain"),
