@@ -23,7 +23,7 @@ _TYPES = {
 }
 _SERVER_ERROR = 500
 _OUTPUT = ("text", "thinking", "partial_json")
-_CALLS = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")  # no set: the value may be anything
 
 
 def error_type(status: int) -> str:

@@ -12,7 +12,7 @@ from router.endpoints.dialect import CONTENT, END, ERROR, MORE, event
 from router.errors import RequestError
 
 _ENDS = {"response.completed": END, "response.incomplete": END, "response.failed": END | ERROR}
-_CALLS = frozenset(("function_call", "custom_tool_call"))
+_CALLS = ("function_call", "custom_tool_call")  # no set: the value may be anything
 _DELTAS = (
     "output_text",
     "reasoning_text",
