@@ -16,6 +16,9 @@ class Reason(StrEnum):
     UNKNOWN_PATH = "unknown_path"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BODY_TOO_LARGE = "body_too_large"
+    TENANT_SATURATED = "tenant_saturated"
+    SATURATED = "saturated"
+    BUFFERS_FULL = "buffers_full"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     UPSTREAM_TIMEOUT = "upstream_timeout"
     UPSTREAM_PROTOCOL = "upstream_protocol"
@@ -35,6 +38,11 @@ _SHAPES: dict[Reason, _Shape] = {
     Reason.UNKNOWN_PATH: _Shape(404, "invalid_request_error"),
     Reason.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
     Reason.BODY_TOO_LARGE: _Shape(413, "invalid_request_error"),
+    # Both 429: a balancer in front that counts 5xx against a server would take one that is merely
+    # full for a broken one, and send its load to the others.
+    Reason.TENANT_SATURATED: _Shape(429, "rate_limit_error"),
+    Reason.SATURATED: _Shape(429, "rate_limit_error"),
+    Reason.BUFFERS_FULL: _Shape(503, "server_error"),
     Reason.UPSTREAM_UNAVAILABLE: _Shape(502, "server_error"),
     Reason.UPSTREAM_TIMEOUT: _Shape(504, "server_error"),
     Reason.UPSTREAM_PROTOCOL: _Shape(502, "server_error"),
@@ -49,11 +57,20 @@ _CODES: dict[Reason, str] = {Reason.UNKNOWN_MODEL: "model_not_found"}
 class RequestError(Exception):
     """A request that this program answers itself, with an OpenAI error body."""
 
-    def __init__(self, reason: Reason, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.param = param
+        self.retry_after_s = retry_after_s
+        """When to try again; None where we cannot tell."""
 
     @property
     def http_status(self) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from router.admission.admission import Admission, Place
+from router.admission.tenants import Tenants
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
@@ -43,7 +45,7 @@ class RouteParts:
 
 
 class Pipeline:
-    """Parse → classify → choose → relay → record."""
+    """Admit → parse → classify → choose → relay → record."""
 
     def __init__(
         self,
@@ -51,9 +53,13 @@ class Pipeline:
         classifier: SessionClassifier,
         clock: Clock,
         *,
+        admission: Admission,
+        tenants: Tenants,
         response_headers: bool,
     ) -> None:
         self._routes = routes
+        self._admission = admission
+        self._tenants = tenants
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
@@ -64,6 +70,11 @@ class Pipeline:
         Raises:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
+        tenant = self._tenants.tenant(raw.headers)
+        with self._admission.try_enter(tenant) or await self._admission.wait(tenant) as place:
+            await self._serve(raw, sink, place)
+
+    async def _serve(self, raw: RawRequest, sink: ResponseSink, place: Place) -> None:
         request = parse_request(raw.endpoint, raw.body, raw.headers)
         route = self._route(request.model)
         session = self._classifier.session(request)
@@ -76,6 +87,8 @@ class Pipeline:
             headers=raw.headers,
             segment=route.segments.segment(request),
             session=session,
+            tenant=place.tenant,
+            queue_s=place.queue_s,
         )
         decision = route.chooser.choose(request, ctx.classification, ctx.segment)
         await route.relay.run(

@@ -23,6 +23,12 @@ SessionId = NewType("SessionId", str)
 NO_SESSION = SessionId("")
 """Nothing ties the request to others."""
 
+TenantId = NewType("TenantId", str)
+"""Whose request it is: whoever shares places, limits and experiments; never a credential."""
+
+ANONYMOUS = TenantId("anonymous")
+"""Everybody without a credential, together."""
+
 Headers = tuple[tuple[str, str], ...]
 """Header lines in their order, duplicates kept."""
 
@@ -84,6 +90,9 @@ class RequestContext:
     headers: Headers
     segment: SegmentId = POOLED
     session: SessionId = NO_SESSION
+    tenant: TenantId = ANONYMOUS
+    queue_s: float = 0.0
+    """Waited for a place, from arrival on; no pool had a part in it."""
 
 
 @dataclass(frozen=True, slots=True)

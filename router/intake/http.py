@@ -337,11 +337,14 @@ class _Edge:
 
     def _refuse(self, error: RequestError) -> web.Response:
         self._refused(error.reason)
+        headers = {"x-specroute-reason": error.reason.value}
+        if error.retry_after_s is not None:
+            headers["Retry-After"] = str(error.retry_after_s)
         return web.Response(
             status=error.http_status,
             body=error.body(),
             content_type="application/json",
-            headers={"x-specroute-reason": error.reason.value},
+            headers=headers,
         )
 
 
