@@ -83,7 +83,7 @@ def crowded(tenants: int) -> Callable[[], None]:
 
     def step() -> None:
         index = next(running) % len(holders)
-        [ticket] = queue.finish(holders[index], now)
+        [ticket] = queue.finish(holders[index], 1.0, now)
         holders[index] = owners.pop(ticket)
         joined = queue.join(holders[index], now)
         if not isinstance(joined, Queued):

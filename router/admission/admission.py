@@ -52,11 +52,14 @@ class AdmissionState:
 class Place:
     """The right to be served now."""
 
-    __slots__ = ("_admission", "_held", "queue_s", "tenant")
+    __slots__ = ("_admission", "_held", "_since_s", "queue_s", "tenant")
 
-    def __init__(self, admission: Admission, tenant: TenantId, queue_s: float) -> None:
+    def __init__(
+        self, admission: Admission, tenant: TenantId, since_s: float, queue_s: float
+    ) -> None:
         self._admission = admission
         self._held = True
+        self._since_s = since_s
         self.tenant = tenant
         self.queue_s = queue_s
         """Seconds it was waited for."""
@@ -65,7 +68,7 @@ class Place:
         """Gives it back; more than once is the same as once."""
         if self._held:
             self._held = False
-            self._admission._give_back(self.tenant)  # noqa: SLF001 - two halves of one thing
+            self._admission._give_back(self.tenant, self._since_s)  # noqa: SLF001 - two halves of one thing
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +110,9 @@ class Admission:
 
     def try_enter(self, tenant: TenantId) -> Place | None:
         """A place, if there is one; None for those who have to wait."""
-        if self._queue.try_enter(tenant, self._clock.monotonic()):
-            return Place(self, tenant, 0.0)
+        now = self._clock.monotonic()
+        if self._queue.try_enter(tenant, now):
+            return Place(self, tenant, now, 0.0)
         return None
 
     async def wait(self, tenant: TenantId) -> Place:
@@ -133,17 +137,18 @@ class Admission:
         except BaseException:  # cancelled: its client has left, or nobody wants the answer any more
             self._watcher.queued(self._clock.monotonic() - since_s, None, left=True)
             if waiter.admitted:
-                self._give_back(tenant)
+                self._give_back(tenant, None)
             elif waiter.refused is None:
                 del self._waiters[joined.ticket]
                 self._queue.leave(joined.ticket)
             raise
-        waited_s = self._clock.monotonic() - since_s
+        now = self._clock.monotonic()
+        waited_s = now - since_s
         refused = waiter.refused
         self._watcher.queued(waited_s, refused.cause if refused else None, left=False)
         if refused is not None:
             raise self._error(refused)
-        return Place(self, tenant, waited_s)
+        return Place(self, tenant, now, waited_s)
 
     def expire(self) -> None:
         """Sends away who has waited too long; called by a timer as long as anybody waits."""
@@ -180,8 +185,10 @@ class Admission:
         """Requests waiting."""
         return self._queue.waiting
 
-    def _give_back(self, tenant: TenantId) -> None:
-        self._admit(self._queue.finish(tenant, self._clock.monotonic()))
+    def _give_back(self, tenant: TenantId, since_s: float | None) -> None:
+        now = self._clock.monotonic()
+        stay_s = None if since_s is None else now - since_s
+        self._admit(self._queue.finish(tenant, stay_s, now))
 
     def _admit(self, tickets: Iterable[Ticket]) -> None:
         for ticket in tickets:

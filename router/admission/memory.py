@@ -15,7 +15,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from router.admission.pace import LONGEST_S, Pace, advised
+from router.admission.stays import Stays, advised
 from router.clock import Clock
 from router.errors import Reason, RequestError
 
@@ -26,13 +26,13 @@ class BodyMemory:
     def __init__(self, most_bytes: int, clock: Clock) -> None:
         self.most_bytes = most_bytes
         self._clock = clock
-        self._freed = Pace(clock.monotonic())
+        self._stays = Stays(clock.monotonic())
         self.used_bytes = 0
         """Now."""
 
     def body(self) -> HeldBody:
         """Begins a body, of which nothing is there yet."""
-        return HeldBody(self)
+        return HeldBody(self, self._clock.monotonic())
 
     def check(self, size: int) -> None:
         """Asks for room without taking it: for a declared length, before anything is read.
@@ -52,15 +52,16 @@ class BodyMemory:
         self.check(size)
         self.used_bytes += size
 
-    def give_back(self, size: int) -> None:
-        """Bytes are in memory no longer."""
+    def give_back(self, size: int, since_s: float) -> None:
+        """A body is in memory no longer, which began at `since_s`."""
         self.used_bytes -= size
-        self._freed.saw(self._clock.monotonic(), size)
+        now = self._clock.monotonic()
+        self._stays.saw(now - since_s, now)
 
     def _no_room(self, size: int) -> RequestError:
-        # Nothing freed of late is taken for all of it within the longest advice.
-        rate = self._freed.per_second(self._clock.monotonic(), prior=self.most_bytes / LONGEST_S)
-        retry_after_s = advised((self.used_bytes + size - self.most_bytes) / rate)
+        # All that is held now is given back within a mean stay.
+        missing = (self.used_bytes + size - self.most_bytes) / max(self.used_bytes, 1)
+        retry_after_s = advised(missing * self._stays.mean_s(self._clock.monotonic()))
         return RequestError(
             Reason.BUFFERS_FULL,
             f"There is no room for the request body now. Try again in {retry_after_s} s.",
@@ -71,10 +72,11 @@ class BodyMemory:
 class HeldBody:
     """One body's share."""
 
-    __slots__ = ("_memory", "size")
+    __slots__ = ("_memory", "_since_s", "size")
 
-    def __init__(self, memory: BodyMemory) -> None:
+    def __init__(self, memory: BodyMemory, since_s: float) -> None:
         self._memory = memory
+        self._since_s = since_s
         self.size = 0
         """Bytes counted for it."""
 
@@ -91,7 +93,7 @@ class HeldBody:
         """Gives all of it back; more than once is the same as once."""
         size, self.size = self.size, 0
         if size:
-            self._memory.give_back(size)
+            self._memory.give_back(size, self._since_s)
 
     def __enter__(self) -> Self:
         return self
