@@ -144,7 +144,7 @@ class Outcome:
     prompt_tokens: int | None = None
     spec: SpecUsage | None = None
     overhead_s: float | None = None
-    """Arrival until the request was handed to the upstream connection."""
+    """Arrival until the request was handed to the upstream connection, less `queue_s`."""
     error: str | None = None
     """Reason label of a failure."""
     unread: tuple[str, ...] = field(default=())

@@ -134,7 +134,7 @@ class Metrics:
         self.e2e = _histogram("specroute_e2e", "Whole request.", _LATENCY_BUCKETS, self)
         self.overhead = Histogram(
             "specroute_overhead_seconds",
-            "Arrival until the request was handed to an upstream connection.",
+            "Arrival until the request was handed to an upstream connection, less waits.",
             buckets=_OVERHEAD_BUCKETS,
             registry=registry,
         )

@@ -273,6 +273,7 @@ class Relay:
             ttft_s = harvest.first_content_s - ctx.arrival_s
             tpot_s = _tpot_s(harvest, reading.tokens)
         e2e_s = now - ctx.arrival_s
+        begun_s = ctx.arrival_s + ctx.queue_s
         return Outcome(
             status=progress.status,
             http_status=progress.http_status,
@@ -284,7 +285,7 @@ class Relay:
             tokens=reading.tokens,
             prompt_tokens=reading.prompt_tokens,
             spec=reading.spec,
-            overhead_s=None if progress.sent_s is None else progress.sent_s - ctx.arrival_s,
+            overhead_s=None if progress.sent_s is None else progress.sent_s - begun_s,
             error=progress.error,
             unread=reading.unread,
             held=progress.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),

@@ -79,6 +79,10 @@ async def test_who_finds_no_place_waits_and_is_served_in_order(
         f"number {n}".encode() in received.body for n, received in enumerate(plain.requests)
     ] == [True] * 3
     assert len(plain.requests) == 3
+    waits = [line["queue_s"] for line in await decisions(app)]
+    assert [wait > 0 for wait in waits] == [False, True, True]
+    for line in await decisions(app):
+        assert line["queue_s"] + line["overhead_s"] <= line["e2e_s"]
     text = await metrics(app)
     assert "specroute_queue_seconds_count 2.0" in text
     assert "specroute_admission_in_flight 0.0" in text

@@ -23,6 +23,7 @@ def test_every_reason_has_a_status_and_an_openai_body(reason: Reason) -> None:
         ["code", "message", "param", "type"],
     )
     assert str(error) == "what happened"
+    assert error.retry_after_s is None
 
 
 def test_an_unknown_model_has_the_code_that_clients_know() -> None:
