@@ -21,7 +21,17 @@ from policies.registry import build_policy
 from policies.types import ArmView, ClassId
 from router import __version__
 from router.admin.routes import admin_app
-from router.admin.state import RouteState, StoreState, route_json, store_json
+from router.admin.state import (
+    RouteState,
+    StoreState,
+    admission_json,
+    route_json,
+    store_json,
+)
+from router.admission.admission import Admission
+from router.admission.memory import BodyMemory
+from router.admission.queue import Limits
+from router.admission.tenants import CredentialTenants
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import KEY_BYTES, Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
@@ -136,6 +146,7 @@ class Application:
             route.model: self._route(route, facts[route.model], index)
             for index, route in enumerate(config.routes)
         }
+        self._admission = Admission(_limits(config), self._clock, self._metrics)
         self._watch = _StoreWatch()
         # Neither is made for two at a time, and the last flush may meet a running one.
         self._flushing, self._refreshing = asyncio.Lock(), asyncio.Lock()
@@ -279,6 +290,7 @@ class Application:
             yield self
         finally:
             self._draining = True
+            self._admission.drain()
             no_more_time = asyncio.get_running_loop().call_later(
                 self.config.listen.drain_s, self.end_answers
             )
@@ -316,6 +328,7 @@ class Application:
             self,
             self._clock,
             max_body_bytes=listen.max_body_bytes,
+            memory=BodyMemory(listen.max_buffered_bytes, self._clock),
             keepalive_s=listen.keepalive_s,
             refused=self._metrics.refuse,
             running=self._running,
@@ -342,6 +355,8 @@ class Application:
             {model: route.parts for model, route in self._routes.items()},
             self._classifier,
             self._clock,
+            admission=self._admission,
+            tenants=CredentialTenants(),
             response_headers=self.config.listen.response_headers,
         )
 
@@ -374,6 +389,7 @@ class Application:
             "ready": self.not_ready() is None,
             "not_ready": self.not_ready(),
             "window_s": self.config.estimates.window_s,
+            "admission": admission_json(self._admission.state()),
             "store": store_json(self._store_state()),
             "routes": [
                 route_json(
@@ -401,6 +417,8 @@ class Application:
         )
 
     def _gauges(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        yield "specroute_admission_in_flight", {}, float(self._admission.in_flight)
+        yield "specroute_admission_waiting", {}, float(self._admission.waiting)
         store = self._store_state()
         yield "specroute_store_up", {}, float(store.up)
         if store.snapshot_age_s is not None:
@@ -431,6 +449,16 @@ def _route_gauges(model: str, route: _RouteRuntime) -> Iterator[tuple[str, dict[
                 yield "specroute_acceptance_rate", labels, cell.acceptance_rate
             if cell.gain is not None:
                 yield "specroute_gain_ratio", labels, cell.gain.value
+
+
+def _limits(config: Config) -> Limits:
+    admission = config.admission
+    return Limits(
+        max_concurrent=admission.max_concurrent,
+        max_concurrent_per_tenant=admission.max_concurrent_per_tenant,
+        max_waiting=admission.max_waiting,
+        max_wait_s=admission.max_wait_s,
+    )
 
 
 def _policy(route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]) -> Policy:

@@ -18,6 +18,9 @@ class Reason(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     EXPECTATION_FAILED = "expectation_failed"
     UPGRADE_REFUSED = "upgrade_refused"
+    TENANT_SATURATED = "tenant_saturated"
+    SATURATED = "saturated"
+    BUFFERS_FULL = "buffers_full"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     UPSTREAM_TIMEOUT = "upstream_timeout"
     UPSTREAM_PROTOCOL = "upstream_protocol"
@@ -40,6 +43,11 @@ _SHAPES: dict[Reason, _Shape] = {
     Reason.EXPECTATION_FAILED: _Shape(417, "invalid_request_error"),
     # Not a 5xx: clients would try again, and it is no fault of the servers.
     Reason.UPGRADE_REFUSED: _Shape(400, "invalid_request_error"),
+    # Both 429: a balancer in front that counts 5xx against a server would take one that is merely
+    # full for a broken one, and send its load to the others.
+    Reason.TENANT_SATURATED: _Shape(429, "rate_limit_error"),
+    Reason.SATURATED: _Shape(429, "rate_limit_error"),
+    Reason.BUFFERS_FULL: _Shape(503, "server_error"),
     Reason.UPSTREAM_UNAVAILABLE: _Shape(502, "server_error"),
     Reason.UPSTREAM_TIMEOUT: _Shape(504, "server_error"),
     Reason.UPSTREAM_PROTOCOL: _Shape(502, "server_error"),
@@ -73,11 +81,14 @@ class RequestError(Exception):
         message: str,
         *,
         param: str | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.param = param
+        self.retry_after_s = retry_after_s
+        """When to try again; None where we cannot tell."""
 
     @property
     def http_status(self) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from router.admission.admission import Admission, Place
+from router.admission.tenants import Tenants
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
@@ -54,7 +56,7 @@ class RouteParts:
 
 
 class Pipeline:
-    """Parse → classify → choose → relay → record."""
+    """Admit → parse → classify → choose → relay → record."""
 
     def __init__(
         self,
@@ -62,10 +64,14 @@ class Pipeline:
         classifier: SessionClassifier,
         clock: Clock,
         *,
+        admission: Admission,
+        tenants: Tenants,
         response_headers: bool,
     ) -> None:
         self._routes = routes
         self.names = ModelNames({name: parts.facts.aliases for name, parts in routes.items()})
+        self._admission = admission
+        self._tenants = tenants
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
@@ -76,9 +82,14 @@ class Pipeline:
         Raises:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
+        tenant = self._tenants.tenant(raw.headers)
+        with self._admission.try_enter(tenant) or await self._admission.wait(tenant) as place:
+            await self._serve(raw, sink, place)
+
+    async def _serve(self, raw: RawRequest, sink: ResponseSink, place: Place) -> None:
         request, route = self._route(self._read(raw))
         if not raw.facts.speculates:
-            await self._balance(raw, request, route, sink)
+            await self._balance(raw, request, route, sink, place)
             return
         session = self._classifier.session(request)
         ctx = RequestContext(
@@ -91,6 +102,8 @@ class Pipeline:
             method=raw.method,
             segment=route.segments.segment(request),
             session=session,
+            tenant=place.tenant,
+            queue_s=place.queue_s,
         )
         decision = route.chooser.choose(request, ctx.classification, ctx.segment)
         await route.relay.run(
@@ -102,7 +115,12 @@ class Pipeline:
         )
 
     async def _balance(
-        self, raw: RawRequest, request: ParsedRequest, route: RouteParts, sink: ResponseSink
+        self,
+        raw: RawRequest,
+        request: ParsedRequest,
+        route: RouteParts,
+        sink: ResponseSink,
+        place: Place,
     ) -> None:
         """Serves what generates no text: any server of the baseline will do, nothing is learned."""
         ctx = RequestContext(
@@ -113,6 +131,8 @@ class Pipeline:
             path_qs=raw.path_qs,
             headers=raw.headers,
             method=raw.method,
+            tenant=place.tenant,
+            queue_s=place.queue_s,
         )
         await route.relay.run(
             ctx,

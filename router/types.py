@@ -23,6 +23,12 @@ SessionId = NewType("SessionId", str)
 NO_SESSION = SessionId("")
 """Nothing ties the request to others."""
 
+TenantId = NewType("TenantId", str)
+"""Whose request it is: whoever shares places, limits and experiments; never a credential."""
+
+ANONYMOUS = TenantId("anonymous")
+"""Everybody without a credential, together."""
+
 Headers = tuple[tuple[str, str], ...]
 """Header lines in their order, duplicates kept."""
 
@@ -115,6 +121,9 @@ class RequestContext:
     method: str = "POST"
     segment: SegmentId = POOLED
     session: SessionId = NO_SESSION
+    tenant: TenantId = ANONYMOUS
+    queue_s: float = 0.0
+    """Waited for a place, from arrival on; no pool had a part in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +184,7 @@ class Outcome:
     prompt_tokens: int | None = None
     spec: SpecUsage | None = None
     overhead_s: float | None = None
-    """Arrival until the request was handed to the upstream connection."""
+    """Arrival until the request was handed to the upstream connection, less `queue_s`."""
     error: str | None = None
     """Reason label of a failure."""
     unread: tuple[str, ...] = field(default=())

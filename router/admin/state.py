@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from policies.types import Arm, ArmId, ClassId, Status
+from router.admission.admission import AdmissionState
 from router.estimates.layout import COPYING, segment_of
 from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
 from router.fleet.model import RouteFacts
@@ -60,6 +61,11 @@ def route_json(state: RouteState) -> dict[str, Any]:
 def store_json(store: StoreState) -> dict[str, Any]:
     """The store."""
     return asdict(store)
+
+
+def admission_json(state: AdmissionState) -> dict[str, Any]:
+    """Places and those who wait for one, in this process."""
+    return asdict(state)
 
 
 def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:

@@ -87,6 +87,13 @@ class Listen(Model):
         le=86_400,
         description="After how long an idle client connection is closed, in seconds.",
     )
+    max_buffered_bytes: int = Field(
+        256 * 1024 * 1024,
+        description=(
+            "Most bytes of request bodies held in memory, all requests together; beyond it clients "
+            "get 503. At least max_body_bytes."
+        ),
+    )
     drain_s: float = Field(
         30.0,
         ge=0,
@@ -99,6 +106,44 @@ class Listen(Model):
     )
     cors: Cors = Field(
         default_factory=Cors, description="Which web pages may call the proxy from a browser."
+    )
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_buffered_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"max_buffered_bytes ({self.max_buffered_bytes}) must be at least max_body_bytes "
+                f"({self.max_body_bytes}), or the largest body could never be read"
+            )
+        return self
+
+
+class Admission(Model):
+    """How many requests each process serves at a time; see docs/admission.md."""
+
+    max_concurrent: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000,
+        description="Requests served at a time; the others wait. For each process.",
+    )
+    max_concurrent_per_tenant: int = Field(
+        2048,
+        ge=1,
+        le=1_000_000,
+        description="Requests of one tenant served at a time. For each process.",
+    )
+    max_waiting: int = Field(
+        1024,
+        ge=0,
+        le=100_000,
+        description="Requests that may wait, over all tenants; beyond it clients get 429.",
+    )
+    max_wait_s: float = Field(
+        5.0,
+        ge=0,
+        le=300,
+        description="Longest wait, in seconds; after it clients get 429. 0: nobody waits.",
     )
 
 
@@ -614,6 +659,10 @@ class Config(Model):
 
     listen: Listen = Field(default_factory=Listen, description="Where clients connect.")
     admin: Admin = Field(default_factory=Admin, description="Where operators connect.")
+    admission: Admission = Field(
+        default_factory=Admission,
+        description="How many requests each process serves at a time.",
+    )
     store: Store = Field(default_factory=Store, description="Where what is learned is kept.")
     estimates: Estimates = Field(default_factory=Estimates, description="How the past is weighed.")
     classify: Classify = Field(default_factory=Classify, description="How requests are told apart.")

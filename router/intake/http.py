@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
+from router.admission.memory import BodyMemory, HeldBody
 from router.clock import Clock
 from router.endpoints.cors import Cors
 from router.endpoints.table import (
@@ -78,6 +79,7 @@ def data_server(
     clock: Clock,
     *,
     max_body_bytes: int,
+    memory: BodyMemory,
     keepalive_s: float,
     refused: Callable[[Reason], None],
     running: RunningAnswers,
@@ -91,6 +93,7 @@ def data_server(
         readiness: Answers for this process.
         clock: For arrival times.
         max_body_bytes: Largest body accepted.
+        memory: Counts what is held of bodies, over all requests.
         keepalive_s: After which an idle client connection is closed.
         refused: Told about every error reply of ours.
         running: Told about every request that goes to an engine.
@@ -102,6 +105,7 @@ def data_server(
         readiness,
         clock,
         max_body_bytes=max_body_bytes,
+        memory=memory,
         refused=refused,
         running=running,
         cors=cors,
@@ -121,11 +125,13 @@ class _Edge:
         clock: Clock,
         *,
         max_body_bytes: int,
+        memory: BodyMemory,
         refused: Callable[[Reason], None],
         running: RunningAnswers,
         cors: Cors | None,
     ) -> None:
         self._cors = cors
+        self._memory = memory
         self._pipeline = pipeline
         self._readiness = readiness
         self._clock = clock
@@ -162,9 +168,13 @@ class _Edge:
         facts = look_up(raw.method, raw.path)
         if facts.served_by is ServedBy.HERE:
             return self._here(facts, raw)
-        body = await self._body(request)
+        with self._memory.body() as held:
+            body = await self._body(request, held)
+            return await self._serve(replace(raw, facts=facts, body=body), sink)
+
+    async def _serve(self, raw: RawRequest, sink: ClientSink) -> web.StreamResponse:
         # Only now: how long a client takes to send a body says nothing about pools or about us.
-        raw = replace(raw, facts=facts, body=body, arrival_s=self._clock.monotonic())
+        raw = replace(raw, arrival_s=self._clock.monotonic())
         try:
             with self._running.entered():
                 await self._pipeline.handle(raw, sink)
@@ -196,7 +206,7 @@ class _Edge:
             sink.abort()
         return sink.response
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def _body(self, request: web.BaseRequest, held: HeldBody) -> bytes:
         await self._welcome(request)
         content = request.content
         try:
@@ -204,9 +214,10 @@ class _Edge:
                 body = content.read_nowait()
                 if len(body) > self._max_body_bytes:
                     raise _too_large()
+                held.grow(len(body))
                 return body
             async with asyncio.timeout(BODY_S):
-                return await self._slow_body(content)
+                return await self._slow_body(content, held)
         except TimeoutError:
             raise RequestError(
                 Reason.INVALID_REQUEST, "The request body stopped coming before its end."
@@ -216,7 +227,7 @@ class _Edge:
                 Reason.INVALID_REQUEST, "The request body cannot be decoded."
             ) from error
 
-    async def _slow_body(self, content: Any) -> bytes:
+    async def _slow_body(self, content: Any, held: HeldBody) -> bytes:
         parts: list[bytes] = []
         left = self._max_body_bytes
         while True:
@@ -227,12 +238,14 @@ class _Edge:
             left -= len(part)
             if left < 0:
                 raise _too_large()
+            held.grow(len(part))
             parts.append(part)
 
     async def _welcome(self, request: web.BaseRequest) -> None:
         """Gives a client that waits for it leave to send its body, unless that is too large."""
         if (request.content_length or 0) > self._max_body_bytes:
             raise _too_large()
+        self._memory.check(request.content_length or 0)
         expected = request.headers.get("Expect")
         if expected is None:
             return
@@ -265,6 +278,8 @@ class _Edge:
         body = dialect_of(raw.path, raw.headers).error_body(error)
         reply = self._json(error.http_status, body, raw)
         reply.headers["x-specroute-reason"] = error.reason.value
+        if error.retry_after_s is not None:
+            reply.headers["Retry-After"] = str(error.retry_after_s)
         if isinstance(error, MethodNotAllowedError):
             reply.headers["Allow"] = error.allowed
         return reply

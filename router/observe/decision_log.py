@@ -47,6 +47,7 @@ def decision_record(
         "tpot_s": outcome.tpot_s,
         "e2e_s": outcome.e2e_s,
         "held": outcome.held,
+        "queue_s": ctx.queue_s,
         "overhead_s": outcome.overhead_s,
         "prompt_tokens": outcome.prompt_tokens,
         "tokens": outcome.tokens,

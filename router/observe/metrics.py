@@ -9,12 +9,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policies.types import Status
+from router.admission.queue import Cause
 from router.errors import Reason
 from router.types import Decision, Outcome, RequestContext
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1)
 _OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+_QUEUE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _CELL = ("model", "pool", "class")
 _REPLICA = ("model", "pool", "replica")
 
@@ -22,6 +24,8 @@ GaugeSource = Callable[[], Iterable[tuple[str, dict[str, str], float]]]
 """Gives (name, labels, value) for the gauges of `GAUGES`."""
 
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "specroute_admission_in_flight": ("Requests being served by this process.", ()),
+    "specroute_admission_waiting": ("Requests waiting for a place in this process.", ()),
     "specroute_in_flight_requests": (
         "Requests now at a server, counted by this process.",
         _REPLICA,
@@ -114,6 +118,23 @@ class Metrics:
             ("reason",),
             registry=registry,
         )
+        self.admission_refused = Counter(
+            "specroute_admission_refused",
+            "Requests that were given no place, by why they could not wait for one any longer.",
+            ("reason",),
+            registry=registry,
+        )
+        self.admission_left = Counter(
+            "specroute_admission_left",
+            "Requests whose client left while they waited for a place.",
+            registry=registry,
+        )
+        self.queue = Histogram(
+            "specroute_queue_seconds",
+            "Wait for a place, of requests that had to wait, however that ended.",
+            buckets=_QUEUE_BUCKETS,
+            registry=registry,
+        )
         self.fallbacks = Counter(
             "specroute_fallbacks",
             "Requests served by the baseline because the chosen pool did not answer.",
@@ -140,7 +161,7 @@ class Metrics:
         self.e2e = _histogram("specroute_e2e", "Whole request.", _LATENCY_BUCKETS, self)
         self.overhead = Histogram(
             "specroute_overhead_seconds",
-            "Arrival until the request was handed to an upstream connection.",
+            "Arrival until the request was handed to an upstream connection, less waits.",
             buckets=_OVERHEAD_BUCKETS,
             registry=registry,
         )
@@ -173,6 +194,18 @@ class Metrics:
     def refuse(self, reason: Reason) -> None:
         """Counts an error reply of ours."""
         self.refused.labels(reason.value).inc()
+
+    def queued(self, waited_s: float, refused: Cause | None, *, left: bool) -> None:
+        """Takes the end of a wait for a place."""
+        self.queue.observe(waited_s)
+        if left:
+            self.admission_left.inc()
+        if refused is not None:
+            self.turned_away(refused)
+
+    def turned_away(self, cause: Cause) -> None:
+        """Counts a request that was given no place."""
+        self.admission_refused.labels(cause.value).inc()
 
     def add_gauges(self, source: GaugeSource) -> None:
         """Registers where gauges are read from."""

@@ -78,7 +78,8 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
     After a fallback it is the chosen arm that failed; the answer of the arm that stepped in was
     not drawn by the policy and is left out of learning. An arm that was full, or that was overtaken
     by a hedge, has not failed: that is censored. Of an answer that its client held up no duration
-    is learned: whoever reads slowly, and is told the pool, could make one look slow.
+    is learned: whoever reads slowly, and is told the pool, could make one look slow. The wait
+    for a place came before the draw and counts for no arm.
     """
     fell_back = outcome.served_by not in (None, decision.arm_id)
     if fell_back or outcome.status is not Status.OK:
@@ -95,9 +96,13 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         status=outcome.status,
         streamed=ctx.request.stream,
         propensity=decision.propensity,
-        ttft_s=None if outcome.held else outcome.ttft_s,
+        ttft_s=None if outcome.held else _served_s(outcome.ttft_s, ctx),
         tpot_s=None if outcome.held else outcome.tpot_s,
-        e2e_s=None if outcome.held else outcome.e2e_s,
+        e2e_s=None if outcome.held else _served_s(outcome.e2e_s, ctx),
         tokens=outcome.tokens,
         spec=outcome.spec,
     )
+
+
+def _served_s(duration_s: float | None, ctx: RequestContext) -> float | None:
+    return None if duration_s is None else duration_s - ctx.queue_s

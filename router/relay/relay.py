@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import responses
 
 from policies.types import ArmId, Status
 from router.clock import Clock
@@ -27,7 +28,7 @@ from router.relay.attempts import (
 from router.relay.harvest import Harvest
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.sink import ResponseSink
-from router.relay.transfer import OvertakenError, Transfer
+from router.relay.transfer import EarlyAnswerError, OvertakenError, Transfer
 from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.types import (
     Attempt,
@@ -70,7 +71,6 @@ class _Spare:
     reason: str
     headers: Headers
     body: bytes
-    busy: bool
 
 
 class Relay:
@@ -252,7 +252,7 @@ class _Run:
                 f"No server could answer for model {self._relay.route.model!r}: {self._last}.",
             ) from self._last
         headers = to_client(spare.headers, length_changes=False, extra=self._extra(spare.pool))
-        if spare.busy and header(headers, "retry-after") is None:
+        if spare.status in _BUSY and header(headers, "retry-after") is None:
             headers = (*headers, ("Retry-After", "1"))
         self._sink.feed_from(None)
         self._sink.start(spare.status, spare.reason, headers)
@@ -327,16 +327,18 @@ class _Run:
         return ask
 
     async def _refused(self, pool: PoolFacts, response: UpstreamResponse) -> AttemptEnd:
-        """Keeps an engine's error in case no other server does better."""
         body = await _whole(response)
-        busy = response.status in _BUSY
-        self._spare = _Spare(
-            pool, response.status, response.reason, response.headers, body, busy=busy
-        )
-        if not busy and says_prompt_too_long(body):
-            self._status = Status.REJECTED
-            return AttemptEnd.ANSWERED
-        return AttemptEnd.BUSY if busy else AttemptEnd.SERVER_ERROR
+        return self._keep(_Spare(pool, response.status, response.reason, response.headers, body))
+
+    def _keep(self, spare: _Spare) -> AttemptEnd:
+        """Keeps an engine's error in case no other server does better."""
+        self._spare = spare
+        if spare.status in _BUSY:
+            return AttemptEnd.BUSY
+        if spare.status >= _SERVER_ERROR and not says_prompt_too_long(spare.body):
+            return AttemptEnd.SERVER_ERROR
+        self._status = Status.REJECTED
+        return AttemptEnd.ANSWERED
 
     async def _pass_through(
         self, pool: PoolFacts, lease: Lease, response: UpstreamResponse, ask: Ask
@@ -356,6 +358,10 @@ class _Run:
             broke_off = await transfer.run()
         except OvertakenError:
             return AttemptEnd.OVERTAKEN
+        except EarlyAnswerError as early:
+            status, body = early.error.status, early.error.body
+            headers = (("Content-Type", "application/json"), ("Content-Length", str(len(body))))
+            return self._keep(_Spare(pool, status, responses.get(status, ""), headers, body))
         self.http_status = response.status
         self._status = _status_of(
             response.status, pool, broken=broke_off is not None or transfer.harvest.broken
@@ -390,6 +396,12 @@ class _Run:
         else:
             self._status = Status.ABORTED
 
+    def _overhead_s(self) -> float | None:
+        """From its entry, which it may have had to wait for, until it was handed on."""
+        if self._sent_s is None:
+            return None
+        return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
+
     def outcome(self) -> Outcome:
         """What happened, as far as it is known."""
         ctx = self._ctx
@@ -415,7 +427,7 @@ class _Run:
             tokens=reading.tokens,
             prompt_tokens=reading.prompt_tokens,
             spec=reading.spec,
-            overhead_s=None if self._sent_s is None else self._sent_s - ctx.arrival_s,
+            overhead_s=self._overhead_s(),
             error=self.error,
             unread=reading.unread,
             held=self._sink.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),

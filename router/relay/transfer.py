@@ -10,15 +10,26 @@ from router.engines.base import Ask
 from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts
 from router.fleet.state import Lease
-from router.relay.harvest import Harvest, harvest_for
+from router.relay.early import EarlyError, early_error, undecided
+from router.relay.harvest import Harvest, StreamHarvest, harvest_for
 from router.relay.headers import header, to_client
 from router.relay.sink import ResponseSink
 from router.relay.upstream import UpstreamError, UpstreamResponse
 from router.types import AttemptEnd, Headers, RequestContext
 
+_OK = 200
+
 
 class OvertakenError(Exception):
     """Another transfer has reached the client first."""
+
+
+class EarlyAnswerError(Exception):
+    """The stream began with an error, which is to be answered as one."""
+
+    def __init__(self, error: EarlyError) -> None:
+        super().__init__(error.status)
+        self.error = error
 
 
 class Transfer:
@@ -27,6 +38,7 @@ class Transfer:
     __slots__ = (
         "_ask",
         "_commit",
+        "_early",
         "_extra",
         "_lease",
         "_now",
@@ -69,6 +81,8 @@ class Transfer:
         self._extra = extra
         self._now = now
         self._commit = commit
+        self._early = b""
+        """Of the first event, while it is not whole."""
         self._timers: list[asyncio.TimerHandle] = []
         self.committed = False
         """Whether the client has been given this answer's status line."""
@@ -87,6 +101,7 @@ class Transfer:
         Raises:
             UpstreamError: It broke off before it began.
             OvertakenError: Another answer was first.
+            EarlyAnswerError: It began with an error, and the client knows nothing of it yet.
         """
         self._watch()
         try:
@@ -126,10 +141,29 @@ class Transfer:
         now = self._now()
         self._lease.touched = now
         if not self.committed:
-            self._start()
+            piece = self._first(piece)
+            if not piece:
+                return
         data = self.harvest.feed(piece, now)
         if data:
             self._sink.write(data)
+
+    def _first(self, piece: bytes) -> bytes:
+        """Commits, unless the stream begins with an error; the first event has to be whole for that.
+
+        Raises:
+            EarlyAnswerError: It does.
+        """
+        if self.response.status == _OK and isinstance(self.harvest, StreamHarvest):
+            self._early = piece = self._early + piece
+            if undecided(piece):
+                return b""
+            error = early_error(piece)
+            if error is not None:
+                raise EarlyAnswerError(error)
+            self._early = b""
+        self._start()
+        return piece
 
     def _start(self) -> None:
         self._commit(self)
@@ -145,6 +179,8 @@ class Transfer:
     async def _finish(self) -> Reason | None:
         if not self.committed:
             self._start()
+            if self._early:
+                self._sink.write(self.harvest.feed(self._early, self._now()))
         rest = self.harvest.finish()
         if rest:
             self._sink.write(rest)

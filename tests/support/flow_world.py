@@ -44,6 +44,7 @@ def config_of(
     store: dict[str, Any] | None = None,
     listen: dict[str, Any] | None = None,
     classify: dict[str, Any] | None = None,
+    admission: dict[str, Any] | None = None,
     **route: Any,
 ) -> Config:
     """A configuration whose first pool is the baseline. Background rounds are the test's to call."""
@@ -58,6 +59,7 @@ def config_of(
                 "refresh_interval_s": 60,
                 **(store or {}),
             },
+            "admission": admission or {},
             "classify": classify or {},
             "decision_log": {"path": str(folder / "decisions.jsonl")},
             "routes": [

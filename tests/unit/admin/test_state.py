@@ -10,13 +10,15 @@ import orjson
 
 from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmView, ClassId, Proposal, SpecUsage, Status, Trial
-from router.admin.state import RouteState, StoreState, route_json, store_json
+from router.admin.state import RouteState, StoreState, admission_json, route_json, store_json
+from router.admission.admission import AdmissionState
+from router.admission.queue import Limits, TenantLoad
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import SnapshotBuilder
 from router.fleet.state import FleetState
 from router.selection.plans import make_plan, plan_steps
-from router.types import POOLED, SegmentId
+from router.types import ANONYMOUS, POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN, pool, route_facts
 
 FACTS = route_facts(
@@ -136,6 +138,24 @@ def test_the_store_shows_all_of_its_state() -> None:
         "snapshot_age_s": None,
         "dropped_increments": 3,
         "refused_increments": 0,
+    }
+
+
+def test_places_and_their_limits_are_shown() -> None:
+    """And who has most of them, by hash."""
+    load = TenantLoad(ANONYMOUS, in_flight=2, waiting=1)
+    made = admission_json(AdmissionState(3, 1, 2, Limits(4, 3, 2, 5.0), (load,)))
+    assert json.loads(orjson.dumps(made)) == {
+        "in_flight": 3,
+        "waiting": 1,
+        "tenants": 2,
+        "limits": {
+            "max_concurrent": 4,
+            "max_concurrent_per_tenant": 3,
+            "max_waiting": 2,
+            "max_wait_s": 5.0,
+        },
+        "busiest": [{"tenant": "anonymous", "in_flight": 2, "waiting": 1}],
     }
 
 

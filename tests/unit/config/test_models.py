@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from router.config.models import Config, Listen, Model, Pool, Replica, Store
+from router.config.models import Admission, Config, Listen, Model, Pool, Replica, Store
 from tests.support.builders import config, pool
 
 
@@ -159,3 +159,26 @@ def test_no_timer_can_be_set_to_for_ever(where: Callable[[float], Config]) -> No
     where(86_400.0)
     with pytest.raises(ValidationError, match="finite"):
         where(math.inf)
+
+
+def test_the_largest_body_fits_into_the_memory_for_bodies() -> None:
+    """Or it could never be read."""
+    assert Listen(max_body_bytes=4096, max_buffered_bytes=4096).max_buffered_bytes == 4096
+    with pytest.raises(ValidationError, match=r"max_buffered_bytes \(4095\) must be at least"):
+        Listen(max_body_bytes=4096, max_buffered_bytes=4095)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_concurrent": 0},
+        {"max_concurrent_per_tenant": 0},
+        {"max_waiting": -1},
+        {"max_wait_s": -0.1},
+        {"max_wait_s": math.inf},
+    ],
+)
+def test_places_are_bounded(wrong: dict[str, float]) -> None:
+    """At least one, and no wait without an end."""
+    with pytest.raises(ValidationError):
+        Admission.model_validate(wrong)

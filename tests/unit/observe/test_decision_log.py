@@ -55,6 +55,7 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "tpot_s": 0.05,
         "e2e_s": 1.25,
         "held": False,
+        "queue_s": 0.0,
         "overhead_s": 0.0005,
         "prompt_tokens": 40,
         "tokens": 21,

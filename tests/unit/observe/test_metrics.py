@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from policies.types import Status
+from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.metrics import GAUGES, Metrics
 from router.types import Outcome
@@ -99,6 +100,21 @@ def test_refusals_are_counted_by_reason(metrics: Metrics) -> None:
     """Each is one error reply of ours."""
     metrics.refuse(Reason.UNKNOWN_MODEL)
     assert samples(metrics) == {("specroute_refused_requests_total", ("unknown_model",)): 1}
+
+
+def test_waits_for_a_place_are_timed_and_counted_by_their_end(metrics: Metrics) -> None:
+    """Who was let in, who left, who was sent away after a wait, and who without one."""
+    metrics.queued(0.5, None, left=False)
+    metrics.queued(1.0, None, left=True)
+    metrics.queued(2.0, Cause.DEADLINE, left=False)
+    metrics.turned_away(Cause.QUEUE_FULL)
+    assert samples(metrics) == {
+        ("specroute_queue_seconds_count", ()): 3,
+        ("specroute_queue_seconds_sum", ()): 3.5,
+        ("specroute_admission_left_total", ()): 1,
+        ("specroute_admission_refused_total", ("deadline",)): 1,
+        ("specroute_admission_refused_total", ("queue_full",)): 1,
+    }
 
 
 def test_gauges_are_read_when_they_are_scraped(metrics: Metrics) -> None:
