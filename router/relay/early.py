@@ -19,6 +19,9 @@ from router.relay.sse import event_data
 LONGEST_EARLY = 64 * 1024
 """A first event beyond this size is no error."""
 
+SURE = 32
+"""Bytes of an event after which one that has not named an error is none."""
+
 _EVENT = re.compile(rb"(?:\xef\xbb\xbf)?(?:\r\n|\n|\r)*(.*?(?>\r\n|\n|\r){2})", re.DOTALL)
 _CLIENT_ERROR, _BEYOND = 400, 600
 _INTERNAL = 500
@@ -75,7 +78,8 @@ def early_error(piece: bytes) -> EarlyError | None:
 def undecided(piece: bytes) -> bool:
     r"""Whether the first event has not come whole, so that more bytes may show an error.
 
-    Only an event that has begun counts: comments and blank lines are nothing to wait for.
+    Only an event that has begun counts: comments and blank lines are nothing to wait for. And only
+    its first bytes do, unless there is an error in them.
 
     >>> undecided(b'data: {"er'), undecided(b": ping\n\nda"), undecided(b"data: {}\n\n")
     (True, False, False)
@@ -83,7 +87,7 @@ def undecided(piece: bytes) -> bool:
     start = piece[:LONGEST_EARLY].removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     begun = start[:6]
     return (
-        len(piece) < LONGEST_EARLY
+        (len(start) < SURE or (b"error" in start and len(piece) < LONGEST_EARLY))
         and any(begun.startswith(name) or name.startswith(begun) for name in (b"data:", b"event:"))
         and _EVENT.match(piece) is None
     )

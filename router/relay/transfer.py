@@ -149,7 +149,7 @@ class Transfer:
             self._sink.write(data)
 
     def _first(self, piece: bytes) -> bytes:
-        """Commits, unless the stream begins with an error; the first event has to be whole for that.
+        """Commits, unless the stream begins with an error, which has to be whole for that.
 
         Raises:
             EarlyAnswerError: It does.

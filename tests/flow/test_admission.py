@@ -268,7 +268,7 @@ async def test_every_end_gives_the_place_back(
     for target in (
         request_bytes(b"no json"),
         request_bytes(b'{"model": "unknown"}'),
-        request_bytes(wire.chat(), target="/v1/nothing"),
+        request_bytes(wire.chat(), target="/v9/nothing"),
     ):
         assert (await ask(app.data_url, target)).status in (400, 404)
         assert load(app) == (0, 0)
