@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policies.estimators.increments import effect_fields
@@ -17,10 +17,11 @@ from router.clock import Clock
 from router.estimates.layout import (
     COPYING,
     LATE_SLOTS,
+    CellKey,
     Cells,
     SlotClock,
-    field_name,
-    merge_fields,
+    add_fields,
+    merge_cells,
     slot_key,
     writer_key,
 )
@@ -32,7 +33,10 @@ MAX_PENDING_FIELDS = 200_000
 MAX_SLOT_PARTS = 64
 """Parts that this process adds to a slot of a route; requests of others count in their class."""
 
-_Slots = dict[int, dict[str, int]]
+_Slots = dict[int, Cells]
+"""Cells by slot; fields get their stored names only when they are sent."""
+
+_Additions = Sequence[tuple[CellKey, Mapping[str, int]]]
 
 
 @dataclass(slots=True)
@@ -90,24 +94,33 @@ class Writer:
             increments: What the request adds to its cell.
             part: The part of the class that it counts for as well (`layout.part_of`).
         """
-        route = self._routes.setdefault(model, _Route({}))
+        route = self._routes.get(model)
+        if route is None:
+            route = self._routes[model] = _Route({})
         number = self._slots.now()
-        fields = {field_name(arm_id, class_id, name): value for name, value in increments.items()}
         part = _with_room(route, number, part)
+        additions: list[tuple[CellKey, Mapping[str, int]]]
+        additions = [((arm_id, class_id, POOLED), increments)]
         if part:
-            fields |= {
-                field_name(arm_id, class_id, name, part): value
-                for name, value in effect_fields(increments).items()
-            }
-        new = len(fields.keys() - route.pending.get(number, {}).keys())
-        if self._fields + new > self._max_fields:
+            additions.append(((arm_id, class_id, part), effect_fields(increments)))
+        if not self._has_room(route.pending.get(number, {}), additions):
             # Half a request would leave a count without its sum.
-            self.dropped += len(fields)
+            self.dropped += sum(len(fields) for _, fields in additions)
             return
-        self._fields += new
         slot = route.pending.setdefault(number, {})
-        for name, value in fields.items():
-            slot[name] = slot.get(name, 0) + value
+        for key, fields in additions:
+            cell = slot.setdefault(key, {})
+            known = len(cell)
+            for name, value in fields.items():
+                cell[name] = cell.get(name, 0) + value
+            self._fields += len(cell) - known
+
+    def _has_room(self, slot: Cells, additions: _Additions) -> bool:
+        room = self._max_fields - self._fields
+        if sum(len(fields) for _, fields in additions) <= room:
+            return True  # as nearly always: there is no need to look which of them are new
+        new = (len(fields.keys() - slot.get(key, {}).keys()) for key, fields in additions)
+        return sum(new) <= room
 
     def unconfirmed(self, model: str) -> Cells:
         """What this process has learned and the store has not confirmed, without slots."""
@@ -115,8 +128,8 @@ class Writer:
         route = self._routes.get(model)
         if route is not None:
             for slots in (route.pending, route.sent or {}):
-                for fields in slots.values():
-                    merge_fields(cells, fields)
+                for slot in slots.values():
+                    merge_cells(cells, slot)
         return cells
 
     async def flush(self) -> None:
@@ -140,13 +153,12 @@ class Writer:
         # If an earlier try of this batch did arrive, the store ignores this one whatever it holds.
         earliest = self._slots.now() - LATE_SLOTS
         deltas: dict[str, dict[str, int]] = {}
-        for slot, fields in sent.items():
-            target = deltas.setdefault(slot_key(self._prefix, model, max(slot, earliest)), {})
-            for name, value in fields.items():
-                target[name] = target.get(name, 0) + value
+        for slot, cells in sent.items():
+            key = slot_key(self._prefix, model, max(slot, earliest))
+            add_fields(deltas.setdefault(key, {}), cells)
         batch = Batch(writer_key(self._prefix, model, self._name), route.number)
         self.refused += await self._store.add(batch, deltas, self._ttl_s)
-        self._fields -= sum(len(fields) for fields in sent.values())
+        self._fields -= sum(len(fields) for cells in sent.values() for fields in cells.values())
         route.sent = None
 
 

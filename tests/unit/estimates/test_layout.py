@@ -11,6 +11,7 @@ from router.estimates.layout import (
     COPYING,
     MAX_PART,
     Cells,
+    add_fields,
     field_name,
     keep_largest_parts,
     merge_cells,
@@ -154,3 +155,17 @@ def test_only_the_largest_parts_are_kept(sizes: dict[int, tuple[int, bool]]) -> 
     assert cells.items() >= whole.items()
     copying = sum(fields["n"] for key, fields in cells.items() if key[2].endswith(COPYING))
     assert copying == sum(n for n, copied in sizes.values() if copied)
+
+
+def test_cells_read_back_as_they_were_stored() -> None:
+    """Fields are added to what is there."""
+    cells: Cells = {
+        (FAST, CHAT, POOLED): {"n": 2, "y.s.n": 1},
+        (FAST, CHAT, SegmentId("a1+")): {"n": 1},
+    }
+    fields = {"fast|chat|n": 1}
+    add_fields(fields, cells)
+    assert fields == {"fast|chat|n": 3, "fast|chat|y.s.n": 1, "fast|chat|a1+|n": 1}
+    read: Cells = {}
+    assert merge_fields(read, fields) == 0
+    assert read == {**cells, (FAST, CHAT, POOLED): {"n": 3, "y.s.n": 1}}
