@@ -111,13 +111,13 @@ def field_name(arm_id: ArmId, class_id: ClassId, name: str, part: SegmentId = PO
     return f"{arm_id}|{class_id}|{part}|{name}" if part else f"{arm_id}|{class_id}|{name}"
 
 
-def add_fields(fields: dict[str, int], cells: Cells) -> None:
-    """Adds cells into fields as they are stored; `merge_fields` reads them back."""
+def stored_fields(cells: Cells) -> dict[str, int]:
+    """Cells as fields of one hash; `merge_fields` reads them back."""
+    fields = {}
     for (arm_id, class_id, part), sums in cells.items():
         stem = field_name(arm_id, class_id, "", part)
-        for name, value in sums.items():
-            field = stem + name
-            fields[field] = fields.get(field, 0) + value
+        fields.update({stem + name: value for name, value in sums.items()})
+    return fields
 
 
 def merge_fields(cells: Cells, fields: Mapping[str, int]) -> int:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from policies.estimators.cells import add_counts
 from policies.estimators.increments import effect_fields
 from policies.types import ArmId, ClassId
 from router.clock import Clock
@@ -20,9 +21,9 @@ from router.estimates.layout import (
     CellKey,
     Cells,
     SlotClock,
-    add_fields,
     merge_cells,
     slot_key,
+    stored_fields,
     writer_key,
 )
 from router.stores.base import Batch, CounterStore
@@ -155,7 +156,8 @@ class Writer:
         deltas: dict[str, dict[str, int]] = {}
         for slot, cells in sent.items():
             key = slot_key(self._prefix, model, max(slot, earliest))
-            add_fields(deltas.setdefault(key, {}), cells)
+            fields = stored_fields(cells)
+            deltas[key] = add_counts(deltas[key], fields) if key in deltas else fields
         batch = Batch(writer_key(self._prefix, model, self._name), route.number)
         self.refused += await self._store.add(batch, deltas, self._ttl_s)
         self._fields -= sum(len(fields) for cells in sent.values() for fields in cells.values())
