@@ -100,28 +100,26 @@ class Writer:
             route = self._routes[model] = _Route({})
         number = self._slots.now()
         part = _with_room(route, number, part)
-        additions: list[tuple[CellKey, Mapping[str, int]]]
-        additions = [((arm_id, class_id, POOLED), increments)]
-        if part:
-            additions.append(((arm_id, class_id, part), effect_fields(increments)))
-        if not self._has_room(route.pending.get(number, {}), additions):
+        effects = effect_fields(increments) if part else {}
+        additions: _Additions = (
+            ((arm_id, class_id, POOLED), increments),
+            ((arm_id, class_id, part), effects),
+        )
+        most = len(increments) + len(effects)
+        # Only where it might be too much, what is new is told from what is there.
+        if self._fields + most > self._max_fields and not self._has_room(route, number, additions):
             # Half a request would leave a count without its sum.
-            self.dropped += sum(len(fields) for _, fields in additions)
+            self.dropped += most
             return
         slot = route.pending.setdefault(number, {})
         for key, fields in additions:
-            cell = slot.setdefault(key, {})
-            known = len(cell)
-            for name, value in fields.items():
-                cell[name] = cell.get(name, 0) + value
-            self._fields += len(cell) - known
+            if fields:
+                self._fields += _add(slot.setdefault(key, {}), fields)
 
-    def _has_room(self, slot: Cells, additions: _Additions) -> bool:
-        room = self._max_fields - self._fields
-        if sum(len(fields) for _, fields in additions) <= room:
-            return True  # as nearly always: there is no need to look which of them are new
+    def _has_room(self, route: _Route, number: int, additions: _Additions) -> bool:
+        slot = route.pending.get(number, {})
         new = (len(fields.keys() - slot.get(key, {}).keys()) for key, fields in additions)
-        return sum(new) <= room
+        return self._fields + sum(new) <= self._max_fields
 
     def unconfirmed(self, model: str) -> Cells:
         """What this process has learned and the store has not confirmed, without slots."""
@@ -162,6 +160,14 @@ class Writer:
         self.refused += await self._store.add(batch, deltas, self._ttl_s)
         self._fields -= sum(len(fields) for cells in sent.values() for fields in cells.values())
         route.sent = None
+
+
+def _add(cell: dict[str, int], fields: Mapping[str, int]) -> int:
+    """Adds fields to a cell; returns how many are new there."""
+    known = len(cell)
+    for name, value in fields.items():
+        cell[name] = cell.get(name, 0) + value
+    return len(cell) - known
 
 
 def _with_room(route: _Route, slot: int, part: SegmentId) -> SegmentId:

@@ -1,6 +1,6 @@
 """A histogram of durations by labels, made for the request path; knows nothing of what it counts.
 
-prometheus_client's own takes a lock for the sum and one for the bucket, which it looks for one by
+prometheus_client's own takes a lock for the sum and one for the bucket, and looks for that one by
 one. Ours is filled and read by the loop's thread alone.
 """
 
@@ -17,14 +17,34 @@ Labels = tuple[str, ...]
 """Values of labels, in the order of their names."""
 
 
+class DurationSeries:
+    """Seconds, counted by bucket, of one set of labels.
+
+    Args:
+        bounds: Largest seconds of each bucket, increasing; one without end follows.
+    """
+
+    __slots__ = ("_bounds", "counts", "total_s")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts one duration."""
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.total_s += seconds
+
+
 class Durations(Collector):
-    """Seconds, counted by bucket.
+    """The series of one metric.
 
     Args:
         name: Of the metric, its unit included.
         text: What it shows.
         labels: Their names.
-        bounds: Largest seconds of each bucket, increasing; one without end follows.
+        bounds: See `DurationSeries`.
     """
 
     def __init__(
@@ -34,17 +54,14 @@ class Durations(Collector):
         self._text = text
         self._labels = labels
         self._bounds = tuple(bounds)
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        self._series: dict[Labels, DurationSeries] = {}
 
-    def observe(self, labels: Labels, seconds: float) -> None:
-        """Counts one duration."""
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._sums[labels] = 0.0
-        counts[bisect_left(self._bounds, seconds)] += 1
-        self._sums[labels] += seconds
+    def series(self, labels: Labels) -> DurationSeries:
+        """The series of these labels; whoever counts often keeps it."""
+        found = self._series.get(labels)
+        if found is None:
+            found = self._series[labels] = DurationSeries(self._bounds)
+        return found
 
     def describe(self) -> Iterable[Metric]:
         """The family without its samples."""
@@ -54,7 +71,7 @@ class Durations(Collector):
         """The family as it stands."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        for labels, counts in self._counts.items():
-            buckets = list(zip(names, accumulate(counts), strict=True))
-            family.add_metric(labels, buckets, self._sums[labels])
+        for labels, series in self._series.items():
+            buckets = list(zip(names, accumulate(series.counts), strict=True))
+            family.add_metric(labels, buckets, series.total_s)
         yield family

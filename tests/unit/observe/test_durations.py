@@ -19,7 +19,7 @@ def exposed(*seen: tuple[str, float]) -> list[str]:
     durations = Durations("d_seconds", "What.", LABELS, BOUNDS)
     registry.register(durations)
     for pool, seconds in seen:
-        durations.observe(("m", pool), seconds)
+        durations.series(("m", pool)).observe(seconds)
     return generate_latest(registry).decode().splitlines()
 
 
