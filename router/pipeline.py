@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from router.clock import Clock
 from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.parse import parse_request
+from router.intake.request_ids import request_ids
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
@@ -57,6 +57,7 @@ class Pipeline:
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
+        self._ids = request_ids()
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request.
@@ -68,7 +69,7 @@ class Pipeline:
         route = self._route(request.model)
         session = self._classifier.session(request)
         ctx = RequestContext(
-            request_id=secrets.token_hex(8),
+            request_id=next(self._ids),
             request=request,
             classification=self._classifier.classify(request, session),
             arrival_s=raw.arrival_s,

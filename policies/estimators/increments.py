@@ -26,7 +26,7 @@ Everything but `n` and `status` comes from requests that ended well.
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 from policies.cost import (
@@ -151,7 +151,7 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
 
 
 def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
-    sums |= {_HISTOGRAM[j]: count for j, count in enumerate(counts) if count}
+    sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
     k = spec.num_speculative_tokens
     if k is None or (spec.drafted is not None and spec.drafted != k * sum(counts)):
         return  # drafts of other lengths: a short one accepted whole is not one that stopped
