@@ -1,17 +1,18 @@
 """Measures the work that this process does around a request, stage by stage, and around a flush.
 
-Usage: python -m bench.path [--requests N] [--profile STAGE]
+Usage: python -m bench.path [--requests N] [--light] [--profile STAGE]
 
 Every request walks the stages in their order, as the pipeline has them, so each stage meets the
-caches as the one before left them. Processor time of the thread, since on a shared machine the
-clock shows the neighbours. `whole` is `Pipeline.handle` over an upstream that answers at once, with
-all that lies between the stages; `store` and `log` are what the loop's thread spends in a flush.
+processor's caches as the one before left them; with --light the classifier costs nothing and leaves
+them alone, which shows what it costs the others. It is processor time of the thread, since on a
+shared machine the clock shows the neighbours, less what reading that time takes. `whole` is
+`Pipeline.handle` over an upstream that answers at once, with all that lies between the stages;
+`store` and `log` are what the loop's thread spends in a flush.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import cProfile
 import gc
 import pstats
@@ -27,8 +28,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import orjson
+import uvloop
 
+from bench.conversations import HEADERS, MODEL, SEED, bodies
 from policies.cost import typical_tokens
 from policies.estimators.increments import increments
 from policies.types import ClassId, Proposal, SpecUsage, Status
@@ -67,99 +69,15 @@ from router.types import (
     SegmentId,
 )
 
-MODEL: Final = "assistant-70b"
-SEED: Final = 20261129
 SIZES: Final = {"2 KB": (2_000, 240), "64 KB": (64_000, 40), "1 MB": (1_000_000, 8)}
 """Size of a body and how many different ones there are."""
+FEW: Final = 100
+"""Bodies so large that fewer are sent."""
 FLUSH_EVERY: Final = 250
 """Requests between two flushes: a thousand a second at the default interval."""
 BUDGETS: Final = {
     "parse": "10", "segment + session": "10", "choose": "30, aim 10", "record": "30, aim 15",
 }  # fmt: skip
-HEADERS: Final[Headers] = (
-    ("Host", "localhost:8080"),
-    ("Accept-Encoding", "gzip, deflate"),
-    ("Connection", "keep-alive"),
-    ("Accept", "application/json"),
-    ("Content-Type", "application/json"),
-    ("User-Agent", "OpenAI/Python 2.8.1"),
-    ("X-Stainless-Lang", "python"),
-    ("Authorization", "Bearer sk-0123456789abcdef0123456789abcdef"),
-)
-_PROSE: Final = (
-    "the of and to a in is that for it as was with be by on not he his but at are this have from "
-    "or had an they which one you were all her she there would their we him been has when who "
-    "will no more if out so up said what its about than into them can only other time new some "
-    "could these two may first then do any like my now over such our man me even most made after "
-    "also well invoice server function order answer table report please customer value error list "
-    "number between document section because request"
-)
-_WORDS: Final = tuple(_PROSE.split())
-_ASKS: Final = (
-    "Write a Python function that merges two sorted lists, with tests.",
-    "Summarise the text above in five sentences.",
-    "Translate the following paragraph into French, keeping the tone.",
-    "Solve: if 3x + 7 = 25, what is x? Show each step.",
-    "Extract name, date and amount from the invoice as JSON.",
-    "Fix the bug in this function and explain it:\n```python\ndef f(x):\n  retrun x\n```",
-    "Tell me a story about a lighthouse keeper and a storm.",
-    "What does the handbook say about refunds of invoices paid in two parts?",
-)
-_PARTS: Final = {
-    "temperature": 0.7, "max_tokens": 800, "stream": True, "top_p": 0.95,
-}  # fmt: skip
-
-
-def text(rng: random.Random, chars: int) -> str:
-    """Prose of a length, without meaning."""
-    words: list[str] = []
-    left = chars
-    while left > 0:
-        word = rng.choice(_WORDS)
-        words.append(f"{word.capitalize()}" if not words or words[-1].endswith(".") else word)
-        if rng.random() < 1 / 14:
-            words[-1] += "."
-        left -= len(words[-1]) + 1
-    return " ".join(words)[:chars]
-
-
-def tool(rng: random.Random, name: str) -> dict[str, Any]:
-    """A tool with two parameters."""
-    properties = {
-        key: {"type": "string", "description": text(rng, 40)} for key in ("query", "limit")
-    }
-    return {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": text(rng, 60),
-            "parameters": {"type": "object", "properties": properties, "required": ["query"]},
-        },
-    }
-
-
-def bodies(size: int, count: int) -> list[bytes]:
-    """Conversations of eight applications; every third offers tools."""
-    rng = random.Random(SEED)
-    systems = [f"You are the assistant of team {name}. " + text(rng, 420) for name in "abcdefgh"]
-    made = []
-    for number in range(count):
-        app = number % len(systems)
-        turns = min(3 + number % 4, 3 + size // 1000)
-        body: dict[str, Any] = {"model": MODEL, **_PARTS}
-        if app % 3 == 0:
-            body["tools"] = [tool(rng, f"{systems[app][26]}_{name}") for name in ("find", "book")]
-        messages = [{"role": "system", "content": systems[app]}]
-        body["messages"] = messages
-        left = max(100, size - len(orjson.dumps(body)) - 60 * turns)
-        for turn in range(turns):
-            role = "user" if (turns - turn) % 2 else "assistant"
-            said = text(rng, left // turns)
-            if turn == turns - 1:
-                said = f"{said}\n\n{rng.choice(_ASKS)}"
-            messages.append({"role": role, "content": said})
-        made.append(orjson.dumps(body))
-    return made
 
 
 def route_facts() -> RouteFacts:
@@ -368,13 +286,30 @@ class Walk:
 def cuts(taken: Sequence[float]) -> tuple[float, float]:
     """The median and the 99th percentile, in microseconds."""
     quantiles = statistics.quantiles(taken, n=100)
-    return quantiles[49] * 1e6, quantiles[98] * 1e6
+    return (quantiles[49] - _READING_S) * 1e6, (quantiles[98] - _READING_S) * 1e6
 
 
-async def walk(folder: Path, size: str, requests: int, profile: str) -> Walk:
+def _reading_s() -> float:
+    """What it takes to read the processor time twice."""
+    taken = []
+    for _ in range(1000):
+        began = time.thread_time()
+        taken.append(time.thread_time() - began)
+    return statistics.median(taken)
+
+
+_READING_S: Final = _reading_s()
+
+
+async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
     """Sends requests of one size through a route."""
     made = bodies(*SIZES[size])
-    walked = Walk(folder, MemoryStore(SystemClock()), profile=profile)
+    requests = options.requests if len(made) > FEW else options.requests // 10
+    walked = Walk(folder, MemoryStore(SystemClock()), profile=options.profile)
+    if options.light:
+        known = Known()
+        known.answer = walked.inner.classify(parse_request(Endpoint.CHAT, made[0], HEADERS))
+        walked = Walk(folder, walked.store, inner=known, profile=options.profile)
     walked.learn_segments(made if len(made) >= 8 else bodies(*SIZES["2 KB"]))
     gc.collect()
     gc.freeze()
@@ -392,15 +327,14 @@ async def walk(folder: Path, size: str, requests: int, profile: str) -> Walk:
 STAGES: Final = ("parse", "classify", "segment + session", "choose", "record", "whole")
 
 
-async def stages(folder: Path, requests: int, profile: str) -> None:
+async def stages(folder: Path, options: argparse.Namespace) -> None:
     """Prints the time of each stage for each size of a body."""
     columns: dict[str, dict[str, tuple[float, float]]] = {}
-    for size, (_, different) in SIZES.items():
-        count = requests if different > 100 else requests // 10
-        walked = await walk(folder, size, count, profile)
+    for size in SIZES:
+        walked = await walk(folder, size, options)
         columns[size] = {stage: cuts(taken) for stage, taken in walked.taken.items()}
-        if profile:
-            print(f"\n{size}: {profile}")
+        if options.profile:
+            print(f"\n{size}: {options.profile}")
             pstats.Stats(walked.profiler).sort_stats("tottime").print_stats(18)
     print("| µs, p50 / p99 | " + " | ".join(columns) + " | budget (2 KB, p50) |")
     print("|---|" + "---:|" * (len(columns) + 1))
@@ -478,13 +412,14 @@ def main() -> None:
     """Prints all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=4000)
+    parser.add_argument("--light", action="store_true")
     parser.add_argument("--profile", choices=STAGES, default="")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-path-"))
     try:
-        asyncio.run(stages(folder, arguments.requests, arguments.profile))
-        if not arguments.profile:
-            asyncio.run(flushes(folder, 60))
+        uvloop.run(stages(folder, arguments))
+        if not (arguments.profile or arguments.light):
+            uvloop.run(flushes(folder, 60))
     finally:
         shutil.rmtree(folder)
 

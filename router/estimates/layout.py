@@ -113,11 +113,12 @@ def field_name(arm_id: ArmId, class_id: ClassId, name: str, part: SegmentId = PO
 
 def stored_fields(cells: Cells) -> dict[str, int]:
     """Cells as fields of one hash; `merge_fields` reads them back."""
-    fields = {}
-    for (arm_id, class_id, part), sums in cells.items():
-        stem = field_name(arm_id, class_id, "", part)
-        fields.update({stem + name: value for name, value in sums.items()})
-    return fields
+    return {
+        stem + name: value
+        for (arm_id, class_id, part), sums in cells.items()
+        for stem in [field_name(arm_id, class_id, "", part)]
+        for name, value in sums.items()
+    }
 
 
 def merge_fields(cells: Cells, fields: Mapping[str, int]) -> int:
