@@ -45,7 +45,7 @@ from router.estimates.writer import Writer
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
 from router.intake.parse import parse_request
-from router.observe.decision_log import DecisionLog
+from router.observe.decision_log import LINES_PER_STEP, DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.pipeline import Pipeline, RawRequest, RouteParts
@@ -405,7 +405,9 @@ async def _log_flushes(folder: Path, rounds: int) -> None:
         await walked.log.flush()
         taken.append(time.thread_time() - began)
     p50, p99 = cuts(taken)
-    print(f"| log, {FLUSH_EVERY} decisions | | {p50 / 1000:.2f} / {p99 / 1000:.2f} | |")
+    print(
+        f"| log, {FLUSH_EVERY} decisions, in steps of {LINES_PER_STEP} | | {p50 / 1000:.2f} / {p99 / 1000:.2f} | |"
+    )
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import stat
@@ -14,7 +15,7 @@ import pytest
 from policies.types import Status
 from router.observe import decision_log
 from router.observe.decision_log import (
-    LINES_PER_WRITE,
+    LINES_PER_STEP,
     DecisionLog,
     DecisionRecord,
     decision_record,
@@ -161,12 +162,32 @@ async def test_lines_that_wait_keep_no_request_alive() -> None:
     assert len(reached) > len(record)
 
 
-async def test_more_lines_than_are_written_at_once_all_arrive(tmp_path: Path) -> None:
-    """In their order."""
+async def test_many_lines_are_made_in_steps(tmp_path: Path) -> None:
+    """Requests get their turn in between; the lines keep their order."""
     log = DecisionLog(tmp_path / "d.jsonl")
-    many = range(2 * LINES_PER_WRITE + 1)
+    many = range(10 * LINES_PER_STEP + 1)
     for number in many:
         log.append(numbered(number))
+    flush = asyncio.ensure_future(log.flush())
+    turns = 0
+    while not flush.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    assert (numbers(tmp_path / "d.jsonl"), log.dropped) == (list(many), 0)
+
+
+async def test_a_flush_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
+    """As when the proxy stops in the middle of one: the last flush writes all."""
+    log = DecisionLog(tmp_path / "d.jsonl")
+    many = range(3 * LINES_PER_STEP)
+    for number in many:
+        log.append(numbered(number))
+    flush = asyncio.ensure_future(log.flush())
+    await asyncio.sleep(0)
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
     await log.flush()
     assert (numbers(tmp_path / "d.jsonl"), log.dropped) == (list(many), 0)
 
