@@ -21,8 +21,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ import uvloop
 from bench.conversations import HEADERS, MODEL, SEED, bodies
 from policies.cost import typical_tokens
 from policies.estimators.increments import increments
-from policies.types import ClassId, Proposal, SpecUsage, Status
+from policies.types import ArmId, ClassId, Proposal, SpecUsage, Status
 from router.classify.base import CLASSES, OTHER, Classifier
 from router.classify.load import default_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
@@ -119,9 +119,8 @@ def plan_of(facts: RouteFacts, segments: Sequence[SegmentId]) -> Plan:
     )
 
 
-def outcome_of(rng: random.Random, decision: Decision) -> Outcome:
-    """A streamed answer that went well."""
-    arm = decision.arm_id
+def outcome_of(rng: random.Random, arm: ArmId) -> Outcome:
+    """A streamed answer of an arm that went well."""
     k = {"draft": 5, "eagle": 3}.get(arm, 0)
     spec = None
     tokens = rng.randrange(40, 600)
@@ -152,7 +151,7 @@ class Answering:
     """A relay whose upstream has answered before it was asked."""
 
     def __init__(self) -> None:
-        self.outcomes: Iterator[Outcome] = iter(())
+        self.outcomes: Mapping[ArmId, Outcome] = {}
 
     async def run(
         self,
@@ -163,9 +162,9 @@ class Answering:
         extra: Callable[..., Headers],
         finish: Callable[[Outcome], None],
     ) -> None:
-        """Reports an outcome of the arm that was chosen."""
+        """Reports the outcome of the arm that was chosen."""
         del ctx, sink, extra
-        finish(replace(next(self.outcomes), served_by=decision.arm_id))
+        finish(self.outcomes[decision.arm_id])
 
 
 class Known:
@@ -258,7 +257,7 @@ class Walk:
             session=session,
         )
         decision = self.timed("choose", self.chooser.choose, request, classification, segment)
-        outcome = outcome_of(self.rng, decision)
+        outcome = outcome_of(self.rng, decision.arm_id)
         self.timed("record", self.recorder.record, ctx, decision, outcome)
         return ctx, decision, outcome
 
@@ -267,12 +266,14 @@ class Walk:
         classification = self.sessions.classify(request, session)
         return session, classification, self.segments.segment(request)
 
-    def together(self, body: bytes, outcome: Outcome) -> None:
+    def together(self, body: bytes) -> None:
         """One request, as the pipeline handles it."""
         raw = RawRequest(
             Endpoint.CHAT, "/v1/chat/completions", HEADERS, body, self.clock.monotonic()
         )
-        self.relay.outcomes = iter((outcome,))
+        self.relay.outcomes = {
+            arm.arm_id: outcome_of(self.rng, arm.arm_id) for arm in self.facts.arms
+        }
         self.timed("whole", self._handled, raw)
 
     def _handled(self, raw: RawRequest) -> None:
@@ -316,8 +317,8 @@ async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
     for number, body in enumerate(islice(cycle(made), requests)):
         if number == requests // 10:
             walked.taken.clear()  # until then everything was done for the first time
-        _, _, outcome = walked.apart(body)
-        walked.together(body, outcome)
+        walked.apart(body)
+        walked.together(body)
         if number % FLUSH_EVERY == FLUSH_EVERY - 1:
             await walked.writer.flush()
             await walked.log.flush()
@@ -380,7 +381,7 @@ async def _store_flushes(folder: Path, store: EmbeddedStore, rounds: int) -> Non
                 ctx = RequestContext(
                     "r", request, Classification(class_id, 1.0, {}, ""), 0.0, "", (), part
                 )
-                trial = trial_of(ctx, decision, outcome_of(walked.rng, decision))
+                trial = trial_of(ctx, decision, outcome_of(walked.rng, decision.arm_id))
                 sums = increments(trial, typical_tokens(class_id))
                 walked.writer.add(MODEL, decision.arm_id, class_id, sums, part_of(part, 0.0))
             sizes.append(sum(map(len, walked.writer.unconfirmed(MODEL).values())))
@@ -405,9 +406,8 @@ async def _log_flushes(folder: Path, rounds: int) -> None:
         await walked.log.flush()
         taken.append(time.thread_time() - began)
     p50, p99 = cuts(taken)
-    print(
-        f"| log, {FLUSH_EVERY} decisions, in steps of {LINES_PER_STEP} | | {p50 / 1000:.2f} / {p99 / 1000:.2f} | |"
-    )
+    title = f"log, {FLUSH_EVERY} decisions, in steps of {LINES_PER_STEP}"
+    print(f"| {title} | | {p50 / 1000:.2f} / {p99 / 1000:.2f} | |")
 
 
 def main() -> None:
