@@ -67,7 +67,8 @@ class Pipeline:
         """
         request = parse_request(raw.endpoint, raw.body, raw.headers)
         route = self._route(request.model)
-        session = self._classifier.session(request)
+        # Both read the same few lines of the request, which classifying drives out of the caches.
+        session, segment = self._classifier.session(request), route.segments.segment(request)
         ctx = RequestContext(
             request_id=next(self._ids),
             request=request,
@@ -75,7 +76,7 @@ class Pipeline:
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
             headers=raw.headers,
-            segment=route.segments.segment(request),
+            segment=segment,
             session=session,
         )
         decision = route.chooser.choose(request, ctx.classification, ctx.segment)
