@@ -39,6 +39,10 @@ LOG_COST_RANGE = (math.log(1e-4), math.log(1e5))
 
 STREAM_KIND = "s"
 MAX_BAND = 20
+_WHOLE_KINDS = tuple(f"w{band}" for band in range(MAX_BAND + 1))
+
+KINDS = (STREAM_KIND, *_WHOLE_KINDS)
+"""All kinds of strata."""
 
 
 def typical_tokens(class_id: ClassId) -> int:
@@ -102,7 +106,7 @@ def log_cost(trial: Trial, typical_tokens: int) -> tuple[str, float] | None:
     e2e = known_duration(trial.e2e_s)
     if e2e is None:
         return None
-    return f"w{min(tokens.bit_length() - 1, MAX_BAND)}", _clipped_log(e2e / tokens)
+    return _WHOLE_KINDS[min(tokens.bit_length() - 1, MAX_BAND)], _clipped_log(e2e / tokens)
 
 
 def _clipped_log(seconds: float) -> float:

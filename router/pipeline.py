@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from router.endpoints.names import ModelNames
 from router.endpoints.table import FACTS, EndpointFacts, ModelIn
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.reading import read_request, with_model
+from router.intake.request_ids import request_ids
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
@@ -75,6 +75,7 @@ class Pipeline:
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
+        self._ids = request_ids()
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request.
@@ -91,16 +92,17 @@ class Pipeline:
         if not raw.facts.speculates:
             await self._balance(raw, request, route, sink, place)
             return
-        session = self._classifier.session(request)
+        # Both read the same few lines of the request, which classifying drives out of the caches.
+        session, segment = self._classifier.session(request), route.segments.segment(request)
         ctx = RequestContext(
-            request_id=secrets.token_hex(8),
+            request_id=next(self._ids),
             request=request,
             classification=self._classifier.classify(request, session),
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
             headers=raw.headers,
             method=raw.method,
-            segment=route.segments.segment(request),
+            segment=segment,
             session=session,
             tenant=place.tenant,
             queue_s=place.queue_s,
@@ -124,7 +126,7 @@ class Pipeline:
     ) -> None:
         """Serves what generates no text: any server of the baseline will do, nothing is learned."""
         ctx = RequestContext(
-            request_id=secrets.token_hex(8),
+            request_id=next(self._ids),
             request=request,
             classification=UNCLASSIFIED,
             arrival_s=raw.arrival_s,

@@ -29,7 +29,7 @@ def parse_request(
     """
     if len(body) <= _SMALL_BODY:
         fields = _loads(body)
-    elif body.count(b"[") + body.count(b"{") > MOST_CONTAINERS:
+    elif len(body) > MOST_CONTAINERS < body.count(b"[") + body.count(b"{"):
         raise RequestError(
             Reason.INVALID_REQUEST, "The request body holds too many arrays and objects."
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policies.types import Status
 from router.admission.queue import Cause
 from router.errors import Reason
+from router.observe.durations import Durations, Labels
 from router.types import Decision, Outcome, RequestContext
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -76,6 +77,18 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+class _CellSeries:
+    """The series of one model, pool and class, looked up once."""
+
+    __slots__ = ("e2e", "ended", "tpot", "ttft")
+
+    def __init__(self, metrics: Metrics, cell: Labels) -> None:
+        self.ended = {status: metrics.requests.labels(*cell, status.value) for status in Status}
+        self.ttft = metrics.ttft.series(cell)
+        self.tpot = metrics.tpot.series(cell)
+        self.e2e = metrics.e2e.series(cell)
+
+
 class _Gauges(Collector):
     def __init__(self, source: GaugeSource) -> None:
         self._source = source
@@ -129,12 +142,12 @@ class Metrics:
             "Requests whose client left while they waited for a place.",
             registry=registry,
         )
-        self.queue = Histogram(
-            "specroute_queue_seconds",
+        self.queue = self._durations(
+            "queue",
             "Wait for a place, of requests that had to wait, however that ended.",
-            buckets=_QUEUE_BUCKETS,
-            registry=registry,
-        )
+            _QUEUE_BUCKETS,
+            labels=(),
+        ).series(())
         self.fallbacks = Counter(
             "specroute_fallbacks",
             "Requests served by the baseline because the chosen pool did not answer.",
@@ -156,35 +169,47 @@ class Metrics:
         self.recorder_errors = Counter(
             "specroute_recorder_errors", "Outcomes that were not recorded.", registry=registry
         )
-        self.ttft = _histogram("specroute_ttft", "Time to first token.", _LATENCY_BUCKETS, self)
-        self.tpot = _histogram("specroute_tpot", "Time per output token.", _TPOT_BUCKETS, self)
-        self.e2e = _histogram("specroute_e2e", "Whole request.", _LATENCY_BUCKETS, self)
-        self.overhead = Histogram(
-            "specroute_overhead_seconds",
+        self.ttft = self._durations("ttft", "Time to first token.", _LATENCY_BUCKETS)
+        self.tpot = self._durations("tpot", "Time per output token.", _TPOT_BUCKETS)
+        self.e2e = self._durations("e2e", "Whole request.", _LATENCY_BUCKETS)
+        self.overhead = self._durations(
+            "overhead",
             "Arrival until the request was handed to an upstream connection, less waits.",
-            buckets=_OVERHEAD_BUCKETS,
-            registry=registry,
+            _OVERHEAD_BUCKETS,
+            labels=(),
         )
+        self._overhead = self.overhead.series(())
+        self._cells: dict[Labels, _CellSeries] = {}
+
+    def _durations(
+        self, name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _CELL
+    ) -> Durations:
+        durations = Durations(f"specroute_{name}_seconds", text, labels, bounds)
+        self.registry.register(durations)
+        return durations
 
     def observe(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
         """Takes the outcome of a request."""
-        model, arm = ctx.request.model, str(decision.arm_id)
-        cell = (model, arm, str(ctx.classification.class_id))
-        self.requests.labels(*cell, outcome.status.value).inc()
+        model, arm = ctx.request.model, decision.arm_id
+        cell = (model, arm, ctx.classification.class_id)
+        series = self._cells.get(cell)
+        if series is None:
+            series = self._cells[cell] = _CellSeries(self, cell)
+        series.ended[outcome.status].inc()
         for excluded, reason in decision.excluded.items():
             self.excluded.labels(model, excluded, reason).inc()
         for field in outcome.unread:
             self.unread.labels(model, outcome.served_by or "", field).inc()
         if outcome.overhead_s is not None:
-            self.overhead.observe(outcome.overhead_s)
-        if outcome.served_by not in (None, decision.arm_id):
+            self._overhead.observe(outcome.overhead_s)
+        if outcome.served_by not in (None, arm):
             self.fallbacks.labels(model, arm).inc()
         elif outcome.status is Status.OK and not outcome.held:
-            self.e2e.labels(*cell).observe(outcome.e2e_s)
+            series.e2e.observe(outcome.e2e_s)
             if outcome.ttft_s is not None:
-                self.ttft.labels(*cell).observe(outcome.ttft_s)
+                series.ttft.observe(outcome.ttft_s)
             if outcome.tpot_s is not None:
-                self.tpot.labels(*cell).observe(outcome.tpot_s)
+                series.tpot.observe(outcome.tpot_s)
 
     def observe_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
         """Takes the outcome of a request that generates no text."""
@@ -214,7 +239,3 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
-
-
-def _histogram(name: str, text: str, buckets: tuple[float, ...], metrics: Metrics) -> Histogram:
-    return Histogram(f"{name}_seconds", text, _CELL, buckets=buckets, registry=metrics.registry)

@@ -70,6 +70,15 @@ def test_a_request_that_did_not_go_well_is_counted_only(metrics: Metrics, status
     assert observed(metrics, result) == {("specroute_requests_total", (*CELL, status.value)): 1}
 
 
+def test_the_series_of_a_cell_begin_at_zero_together(metrics: Metrics) -> None:
+    """So that the first failure after a hundred successes shows as an increase."""
+    observed(metrics, outcome(Status.ABORTED))
+    text = metrics.exposition().decode()
+    labels = 'class="chat",model="m",pool="fast"'
+    assert f'specroute_requests_total{{{labels},status="failed"}} 0.0' in text
+    assert f"specroute_ttft_seconds_count{{{labels}}} 0.0" in text
+
+
 def test_a_fallback_is_counted_and_times_nobody(metrics: Metrics) -> None:
     """The chosen pool did not serve, and the serving pool was not chosen."""
     result = outcome(served_by=PLAIN, overhead_s=None)
