@@ -74,7 +74,7 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         (replaced("http://h:1", "h:1"), "replicas[0].url: must begin with http:// or https:// (given: 'h:1')"),
         (replaced("baseline: plain", "baseline: none"), "routes[0]: baseline 'none' is not one of the pools (plain, fast)"),
         (replaced("name: fast", "name: plain"), "routes[0]: pool name used twice: plain"),
-        (GOOD + GOOD.replace("routes:\n", "", 1), "model served by two routes: m"),
+        (GOOD + GOOD.replace("routes:\n", "", 1), "name of two models, or twice of one: m"),
         (GOOD + "store: {url: file.db}", "store.url: must begin with one of embedded:, memory:, redis://"),
         (replaced("method: none", "method: none\n        on: 1"), "a key must be text"),
         ("routes: []", "routes: must hold at least one item"),
