@@ -234,8 +234,6 @@ class Connection(asyncio.Protocol):
 
     def _go_on_uploading(self) -> None:
         if self._upload is not None and not self._writing_paused:
-            # Not at once but after a look at what has come: a server that refuses a request early
-            # closes its connection, and the failing write would take the refusal with it.
             self._loop.call_later(0, self._upload_more)
 
     def _upload_more(self) -> None:
@@ -243,6 +241,11 @@ class Connection(asyncio.Protocol):
         if upload is None or self._writing_paused or self.closing or self._transport is None:
             return
         if self._waiter is not None:
+            if not self.quiet:
+                # It is read first. A server that refuses a request early closes its connection,
+                # and a write that fails would take the refusal with it.
+                self._go_on_uploading()
+                return
             self._since = monotonic()
         self._upload = upload[_SLICE:] if len(upload) > _SLICE else None
         self._transport.write(upload[:_SLICE])

@@ -15,6 +15,7 @@ from router.types import Headers
 HEAD_LIMIT = 64 * 1024
 """Bytes of the head, interim answers included; and of anything else that is no body."""
 
+_LINE = len(": \r\n")
 _OK = 200
 _INTERIM = 100
 _SWITCHING = 101
@@ -149,7 +150,7 @@ class Framing:
         value = value.rstrip(b" \t")
         self._headers.append((name.decode("latin-1"), value.decode("latin-1")))
         size = len(name)
-        self._head_bytes += size + len(value)
+        self._head_bytes += size + len(value) + _LINE
         if size == len(_CONTENT_LENGTH) and name.lower() == _CONTENT_LENGTH:
             self._by_length = True
         elif size == len(_TRANSFER_ENCODING) and name.lower() == _TRANSFER_ENCODING:
@@ -173,7 +174,7 @@ class Framing:
             return
         self._pieces.clear()
         self._keep = self._parser.should_keep_alive() and not self._bodiless
-        self.head = Head(status, self._reason.decode("latin-1"), tuple(self._headers))
+        self.head = Head(status, _printable(self._reason), tuple(self._headers))
         self._headers = []
         if self._bodiless:
             self.stage, self._end = Stage.COMPLETE, 0
@@ -184,3 +185,11 @@ class Framing:
         """The end of an answer, or of an interim one."""
         if self.stage is Stage.BODY:
             self.stage, self._end = Stage.COMPLETE, len(self._pieces)
+
+
+def _printable(phrase: bytes) -> str:
+    # The parser looks at it less closely than at header lines.
+    text = phrase.decode("latin-1")
+    if text.isprintable():
+        return text
+    return "".join(sign for sign in text if sign >= " " and sign != "\x7f")

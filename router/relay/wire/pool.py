@@ -92,11 +92,12 @@ class Pool:
 
     async def close(self) -> None:
         """Cuts all connections and waits until they are gone."""
-        self._closed = asyncio.get_running_loop().create_future()
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._idle.clear()
         for connection in tuple(self._all):
             connection.fail(failures.closed())
         if self._all:
-            await self._closed
+            await asyncio.shield(self._closed)

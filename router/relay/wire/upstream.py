@@ -22,6 +22,7 @@ class WireUpstream:
         self._tls = tls
         self._keep_s = keep_s
         self._pools: dict[str, Pool] = {}
+        self._closed = False
 
     async def send(self, replica: Replica, request: UpstreamRequest) -> WireResponse:
         """Sends a request; see `Upstream.send`."""
@@ -33,6 +34,8 @@ class WireUpstream:
         return await connection.exchange(head, request)
 
     def _pool(self, url: str) -> Pool:
+        if self._closed:
+            raise failures.unreachable("closed")
         try:
             origin = origin_of(url)
         except ValueError as error:
@@ -45,5 +48,6 @@ class WireUpstream:
 
     async def close(self) -> None:
         """Closes all connections."""
+        self._closed = True
         for pool in self._pools.values():
             await pool.close()
