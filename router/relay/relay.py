@@ -79,6 +79,7 @@ class _Answer:
     pool: PoolFacts
     response: UpstreamResponse
     ask: Ask
+    lease: Lease
 
 
 class Relay:
@@ -172,7 +173,7 @@ class Relay:
                         Attempt(pool.arm.arm_id, replica.replica_id, AttemptEnd.ANSWERED)
                     )
                     self._fleet.saw(replica, _seen_in(response.status), now=self._clock.monotonic())
-                    return _Answer(pool, response, ask)
+                    return _Answer(pool, response, ask, lease)
             lease.release()
             self._fleet.saw(replica, _SEEN[last.end], now=self._clock.monotonic())
             if last.end is AttemptEnd.TIMEOUT:
@@ -235,7 +236,7 @@ class Relay:
         await sink.start(response.status, headers)
         try:
             async for chunk in response.chunks():
-                now = self._clock.monotonic()
+                now = answer.lease.touched = self._clock.monotonic()
                 data = harvest.feed(chunk, now)
                 if data:
                     await sink.write(data)
