@@ -22,7 +22,7 @@ import uvloop
 
 from router.fleet.model import Replica
 from router.relay.reference import AiohttpUpstream
-from router.relay.seam import Upstream, UpstreamRequest
+from router.relay.upstream import Upstream, UpstreamRequest
 from router.relay.wire.upstream import WireUpstream
 from router.types import ReplicaId
 

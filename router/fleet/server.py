@@ -99,7 +99,9 @@ class Server:
         """When the watchdog last saw a sign of work."""
         self._worked = False
         """Whether there was one since."""
-        self._ramp_from = now
+        self._ramp_from: float | None = None
+        if now is not None:
+            self._start_slowly(now)
         self._resting = False
         """Whether anything at all stands against using it: the quick answer for the usual case."""
 
@@ -144,7 +146,7 @@ class Server:
         """How far its slow start is, in (0, 1]."""
         if self._ramp_from is None:
             return 1.0
-        part = (now - self._ramp_from) / max(self._limits.slow_start_s, 1e-9)
+        part = (now - self._ramp_from) / self._limits.slow_start_s
         if part >= 1.0:
             self._ramp_from = None
             return 1.0
@@ -204,7 +206,7 @@ class Server:
     def drain(self, *, draining: bool, now: float) -> None:
         """An operator takes it out, or puts it back."""
         if self.draining and not draining:
-            self._ramp_from = now
+            self._start_slowly(now)
         self.draining = draining
         self._settle(now)
 
@@ -246,7 +248,10 @@ class Server:
     def _recovered(self, now: float) -> None:
         self.stalled = False
         self.breaker.close(now)
-        self._ramp_from = now
+        self._start_slowly(now)
+
+    def _start_slowly(self, now: float) -> None:
+        self._ramp_from = now if self._limits.slow_start_s > 0 else None
 
     def _settle(self, now: float) -> None:
         self._resting = not (

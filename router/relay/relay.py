@@ -265,18 +265,19 @@ class _Run:
         end = await self._try(pool, lease, fresh=False)
         if end is AttemptEnd.STALE:
             end = await self._try(pool, lease, fresh=True)
-        follows = FOLLOWS.get(end)
-        seen = Seen.ANSWERED if follows is None else follows.seen
-        if seen is not None:
-            spare = self._spare if end is AttemptEnd.BUSY else None
-            clock = self._relay.clock
-            self._relay.fleet.saw(
-                lease.replica,
-                seen,
-                now=clock.monotonic(),
-                retry_after_s=retry_after_s(spare.headers, clock.wall()) if spare else None,
-            )
+        if end is AttemptEnd.BUSY and self._spare is not None:
+            after_s = retry_after_s(self._spare.headers, self._relay.clock.wall())
+            self._saw(lease, Seen.BUSY, after_s)
+        elif end is not AttemptEnd.ANSWERED:
+            self._saw(lease, FOLLOWS[end].seen)
+        elif self._transfer is None:
+            self._saw(lease, Seen.ANSWERED)  # by an error that is the request's own fault
         return end
+
+    def _saw(self, lease: Lease, seen: Seen | None, retry_after_s: float | None = None) -> None:
+        if seen is not None:
+            now = self._relay.clock.monotonic()
+            self._relay.fleet.saw(lease.replica, seen, now=now, retry_after_s=retry_after_s)
 
     # --- One try ---------------------------------------------------------------------------------
 
@@ -367,6 +368,7 @@ class _Run:
             response.status, pool, broken=broke_off is not None or transfer.harvest.broken
         )
         if broke_off is not None:
+            self._saw(lease, Seen.FAILED)
             self.error = broke_off.value
         elif transfer.harvest.broken and self._status is Status.FAILED:
             self.error = Reason.UPSTREAM_PROTOCOL.value
@@ -377,6 +379,7 @@ class _Run:
         if self._transfer is not None:
             raise OvertakenError
         self._transfer = transfer
+        self._saw(transfer.lease, Seen.ANSWERED)
         self._sink.feed_from(transfer.response)
         if self._begun is not None and not self._begun.done():
             self._begun.set_result(None)

@@ -40,13 +40,13 @@ class Transfer:
         "_commit",
         "_early",
         "_extra",
-        "_lease",
         "_now",
         "_request_id",
         "_sink",
         "_timers",
         "committed",
         "harvest",
+        "lease",
         "pool",
         "response",
     )
@@ -73,7 +73,7 @@ class Transfer:
             markers=pool.adapter.markers,
             strip_usage=ask.strip_usage,
         )
-        self._lease = lease
+        self.lease = lease
         self.response = response
         self._ask = ask
         self._request_id = ctx.request_id
@@ -121,7 +121,7 @@ class Transfer:
 
     def _watch(self) -> None:
         """Sets the limits that concern content, which only the harvest knows."""
-        replica = self._lease.replica
+        replica = self.lease.replica
         call_later = asyncio.get_running_loop().call_later
         if replica.first_content_s is not None and is_event_stream(self.response):
             self._timers.append(call_later(replica.first_content_s, self._without_content))
@@ -139,7 +139,7 @@ class Transfer:
     def receive(self, piece: bytes) -> None:
         """Takes the next piece of the body."""
         now = self._now()
-        self._lease.touched = now
+        self.lease.touched = now
         if not self.committed:
             piece = self._first(piece)
             if not piece:

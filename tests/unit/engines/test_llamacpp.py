@@ -9,6 +9,7 @@ import pytest
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading
 from router.engines.llamacpp import LlamaCpp
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from tests.support.builders import request
 
 ADAPTER = LlamaCpp()
@@ -106,3 +107,11 @@ def test_figures_that_no_log_could_hold_are_unknown() -> None:
     """The sum of two of the largest integers of JSON has no JSON form of its own."""
     timings = {"predicted_n": 5, "prompt_n": 2**64 - 1, "cache_n": 2**64 - 1}
     assert ADAPTER.read(request(), {"timings": timings}).prompt_tokens is None
+
+
+def test_its_load_is_read_from_its_metrics() -> None:
+    """As far as it tells."""
+    assert LlamaCpp().gauges(
+        "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n"
+    ) == ReplicaGauges(2, 1)
+    assert LlamaCpp().gauges("") == UNKNOWN

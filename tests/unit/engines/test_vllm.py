@@ -10,6 +10,7 @@ import pytest
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading
 from router.engines.vllm import Vllm
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.types import Endpoint
 from tests.support.builders import request
 
@@ -200,3 +201,11 @@ def test_what_the_engine_refuses_under_speculation_does_not_go_there(
     """The plain pool serves it."""
     assert ADAPTER.refusal(request(**fields), speculative=True) == expected
     assert ADAPTER.refusal(request(**fields), speculative=False) is None
+
+
+def test_its_load_is_read_from_its_metrics() -> None:
+    """As far as it tells."""
+    assert Vllm().gauges(
+        "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n"
+    ) == ReplicaGauges(2, 1)
+    assert Vllm().gauges("") == UNKNOWN

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from router.errors import Reason
-from router.relay.seam import UpstreamError, UpstreamRequest
+from router.relay.upstream import UpstreamError, UpstreamRequest
 from router.relay.wire.connection import Connection
 from router.relay.wire.response import WireResponse
 from router.types import AttemptEnd

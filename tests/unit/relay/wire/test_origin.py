@@ -20,7 +20,7 @@ from router.relay.wire.origin import Origin, origin_of
         (
             "http://bücher.example",
             Origin("xn--bcher-kva.example", 80, False, "xn--bcher-kva.example", ""),
-        ),  # noqa: FBT003
+        ),
     ],
 )
 def test_an_address(url: str, origin: Origin) -> None:
