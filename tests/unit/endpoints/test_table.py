@@ -80,9 +80,7 @@ def test_a_label_is_the_main_path() -> None:
         ("POST", "/v1/chat%2Fcompletions", Endpoint.CHAT, ServedBy.POLICY),
     ],
 )
-def test_what_a_path_is(
-    method: str, path: str, endpoint: Endpoint, served_by: ServedBy
-) -> None:
+def test_what_a_path_is(method: str, path: str, endpoint: Endpoint, served_by: ServedBy) -> None:
     """What generates text goes by the policy, what lies under /v1/ reaches a server in any case."""
     facts = look_up(method, path)
     assert (facts.endpoint, facts.served_by) == (endpoint, served_by)
@@ -146,7 +144,11 @@ def test_a_path_without_the_method_says_which_it_has() -> None:
 
 def test_long_paths_and_methods_are_not_repeated_whole() -> None:
     """Nor is anything that could break a line."""
-    for method, path in (("GET", "/" + "x" * 10_000), ("X" * 10_000, "/health"), ("GET", "/a\r\nb")):
+    for method, path in (
+        ("GET", "/" + "x" * 10_000),
+        ("X" * 10_000, "/health"),
+        ("GET", "/a\r\nb"),
+    ):
         with pytest.raises(RequestError) as caught:
             look_up(method, path)
         assert len(caught.value.message) < 400
