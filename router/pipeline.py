@@ -12,7 +12,7 @@ from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
 from router.endpoints.names import ModelNames
-from router.endpoints.table import FACTS, EndpointFacts, ModelIn
+from router.endpoints.table import FACTS, EndpointFacts
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.reading import read_request, with_model
 from router.intake.request_ids import request_ids
@@ -155,8 +155,7 @@ class Pipeline:
 
     def _route(self, request: ParsedRequest) -> tuple[ParsedRequest, RouteParts]:
         """The route that is meant, and the request as the route's servers know the model."""
-        nowhere = FACTS[request.endpoint].model_in is ModelIn.NOWHERE
-        name = (self.names.first if nowhere else self.names.route)(request.model)
+        name = self.names.meant(request.model, FACTS[request.endpoint].model_in)
         if name != request.model:
             request = with_model(request, name)
         return request, self._routes[name]

@@ -225,7 +225,8 @@ def _view_chat(
 
 
 def _view_completion(fields: Mapping[str, object]) -> RequestView:
-    prompt = fields.get("prompt")
+    # llama.cpp's infill has the text around the gap apart, and may have a prompt between.
+    prompt = fields.get("prompt") or fields.get("input_prefix")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
         # A batch shares its purpose, so its first prompt stands for all.
         prompt = prompt[0]
@@ -236,7 +237,10 @@ def _view_completion(fields: Mapping[str, object]) -> RequestView:
         fences=_fences(excerpt),
         constraint=_constraint(fields),
         completion=True,
-        infill=isinstance(fields.get("suffix"), str) and bool(fields["suffix"]),
+        infill=any(
+            isinstance(fields.get(name), str) and bool(fields[name])
+            for name in ("suffix", "input_suffix")
+        ),
         token_prompt=isinstance(prompt, list) and bool(prompt),
         dialect="completion",
         output_limit=_output_limit(fields),
@@ -289,7 +293,7 @@ def _media(parts: list[object]) -> Media:
 
 
 def _output_limit(fields: Mapping[str, object]) -> int:
-    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
+    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"):
         limit = fields.get(name)
         if isinstance(limit, int) and limit > 0:
             return limit

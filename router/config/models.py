@@ -643,6 +643,10 @@ class Route(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        models = (self.model, *self.aliases)
+        repeated = sorted({name for name in models if models.count(name) > 1})
+        if repeated:
+            raise ValueError(f"name of the model given twice: {', '.join(repeated)}")
         names = [pool.name for pool in self.pools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -676,5 +680,5 @@ class Config(Model):
         models = [name for route in self.routes for name in (route.model, *route.aliases)]
         twice = sorted({model for model in models if models.count(model) > 1})
         if twice:
-            raise ValueError(f"name of two models, or twice of one: {', '.join(twice)}")
+            raise ValueError(f"model served by two routes: {', '.join(twice)}")
         return self

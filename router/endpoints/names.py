@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
+from router.endpoints.table import ModelIn
 from router.errors import Reason, RequestError, quoted
 from router.types import Headers
 
@@ -32,27 +33,31 @@ class ModelNames:
         return tuple(self._known)
 
     def route(self, model: str) -> str:
-        """The route that a name means; an empty name means the only one.
+        """The route that a name means.
 
         Raises:
             RequestError: There is none.
         """
         route = self._known.get(model)
-        if route is not None:
-            return route
-        if not model:
-            if len(self._routes) == 1:
-                return self._routes[0]
+        if route is None:
+            raise self._unknown(model)
+        return route
+
+    def meant(self, model: str, model_in: ModelIn) -> str:
+        """The route that a request means, which may name none where it need not.
+
+        Raises:
+            RequestError: There is none, or nobody could tell which.
+        """
+        if model or model_in is ModelIn.BODY:
+            return self.route(model)
+        if len(self._routes) > 1 and model_in is not ModelIn.NOWHERE:
             raise RequestError(
                 Reason.INVALID_REQUEST,
                 f"`model` must be given. Served: {self._shown()}.",
                 param="model",
             )
-        raise self._unknown(model)
-
-    def first(self, model: str) -> str:
-        """The same, for requests that have no place for a name: the first route is as good."""
-        return self._routes[0] if not model else self.route(model)
+        return self._routes[0]
 
     def list_body(self, headers: Headers) -> bytes:
         """What `GET /v1/models` answers, in the shape that the client's headers ask for."""

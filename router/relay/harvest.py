@@ -160,7 +160,9 @@ class StreamHarvest:
         self._dialect = dialect
         self._markers = tuple(markers)
         self._heads = dialect.heads
-        self._stop = _stop_pattern(dialect.stops, self._markers)
+        self._stop = _stop_pattern(
+            (*dialect.stops, *self._markers, *((_USAGE,) if strip_usage else ()))
+        )
         self._whole_events = strip_usage
         self._strip = strip_usage
         self._unread = False
@@ -193,17 +195,20 @@ class StreamHarvest:
         Nothing is delayed, with one exception: while an event has to be taken out, the bytes of
         an unfinished event wait until it is complete.
         """
-        if (
-            self._ordinary
-            and data.startswith(self._before)
-            and data.endswith(self._after)
-            # Without a quote it is one string and no more: the same event with another text.
-            and b'"' not in data[self._text_at : self._text_end]
-        ):
+        if self._ordinary and data.startswith(self._before) and data.endswith(self._after):
+            text = data[self._text_at : self._text_end]
+            # With no quote but escaped ones it is one string: the same event with another text.
+            if b'"' not in text or (b"\\\\" not in text and text.count(b'"') == text.count(b'\\"')):
+                self.last_content_s = now
+                self._latest = data
+                return data
+        if self._unread or not data:
+            return data
+        if self._ordinary and data.endswith(b"\n\n") and self._is_output(data):
             self.last_content_s = now
             self._latest = data
-            return data
-        if self._unread:
+            if self._lessons:
+                self._learn(data)
             return data
         return self._feed(data, now)
 
@@ -296,17 +301,13 @@ class StreamHarvest:
 
     def _block(self, whole: bytes, now: float) -> bytes:
         """Whole events; returns what the client gets of them where that may differ."""
-        if self.first_content_s is not None and whole.startswith(self._heads):
-            announced = self._strip and _USAGE in whole
-            if announced and not self._announces_only(whole):
-                pass
-            elif DONE not in whole and not self._stop(whole):
+        if self.first_content_s is not None:
+            if self._is_output(whole):
                 self.last_content_s = now
-                if announced:
-                    return whole.replace(_LAST_NULL_USAGE, b"}\n\n")
-                if self._lessons:
-                    self._learn(whole)
                 return whole
+            if self._strip and self._announces_only(whole):
+                self.last_content_s = now
+                return whole.replace(_LAST_NULL_USAGE, b"}\n\n")
         events = cut_events(whole)
         if self._whole_events:
             return b"".join([self._forward(event, now) for event in events])
@@ -314,11 +315,24 @@ class StreamHarvest:
             self._observe(event, now)
         return whole
 
+    def _is_output(self, whole: bytes) -> bool:
+        """Whether whole events begin with output and hold nothing else that matters."""
+        return (
+            whole.startswith(self._heads)
+            and not self._stop(whole)
+            and DONE not in whole
+            and b"\r" not in whole
+        )
+
     def _announces_only(self, whole: bytes) -> bool:
-        """Whether every event ends in the null by which some servers announce usage."""
-        return whole.startswith(b"data: {") and whole.count(_USAGE) == whole.count(
-            _LAST_NULL_USAGE
-        ) == whole.count(b"\n\n")
+        """Whether events are output but for the null by which some servers announce usage."""
+        announcing = whole.count(_LAST_NULL_USAGE)
+        return (
+            announcing > 0
+            and whole.startswith(b"data: {")
+            and whole.count(b"\n\n") == announcing
+            and self._is_output(whole.replace(_LAST_NULL_USAGE, b"}\n\n"))
+        )
 
     def _learn(self, whole: bytes) -> None:
         """Keeps what stands around the text of a single event, to know the next ones by."""
@@ -384,15 +398,13 @@ def _merge(merged: dict[str, Any], figures: Mapping[str, Any]) -> None:
 
 
 @cache
-def _stop_pattern(
-    stops: tuple[bytes, ...], markers: tuple[bytes, ...]
-) -> Callable[[bytes], object | None]:
+def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[[bytes], object | None]:
     """Finds any of some members. One pattern that begins with a quote is the fastest way to look.
 
-    >>> bool(_stop_pattern((b'"error"',), (b'"usage":{',))(b'{"usage":{}}'))
+    >>> bool(_stop_pattern((b'"error"', b'"usage":{'))(b'{"usage":{}}'))
     True
     """
-    names = [re.escape(stop.removeprefix(b'"')) for stop in (*stops, *markers)]
+    names = [re.escape(stop.removeprefix(b'"')) for stop in stops]
     return re.compile(b'"(?:' + b"|".join(names) + b")").search
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from router.errors import Reason, RequestError
+from router.errors import LONGEST_QUOTE, Reason, RequestError, quoted
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -32,3 +32,11 @@ def test_an_unknown_model_has_the_code_that_clients_know() -> None:
         "model_not_found"
     )
     assert json.loads(RequestError(Reason.DRAINING, "x").body())["error"]["code"] == "draining"
+
+
+def test_a_client_s_text_is_quoted_up_to_a_limit() -> None:
+    """And can break no line."""
+    assert quoted("gpt-9") == "'gpt-9'"
+    assert quoted("x" * LONGEST_QUOTE) == repr("x" * LONGEST_QUOTE)
+    assert quoted("x" * 1_000_000) == repr("x" * LONGEST_QUOTE + "…")
+    assert quoted("a\r\nb") == "'a\\r\\nb'"

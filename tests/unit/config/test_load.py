@@ -74,7 +74,23 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         (replaced("http://h:1", "h:1"), "replicas[0].url: must begin with http:// or https:// (given: 'h:1')"),
         (replaced("baseline: plain", "baseline: none"), "routes[0]: baseline 'none' is not one of the pools (plain, fast)"),
         (replaced("name: fast", "name: plain"), "routes[0]: pool name used twice: plain"),
-        (GOOD + GOOD.replace("routes:\n", "", 1), "name of two models, or twice of one: m"),
+        (GOOD + GOOD.replace("routes:\n", "", 1), "model served by two routes: m"),
+        (
+            GOOD + GOOD.replace("routes:\n", "", 1).replace("model: m", "model: n\n    aliases: [m]"),
+            "model served by two routes: m",
+        ),
+        (
+            replaced("model: m", "model: m\n    aliases: [a, a]"),
+            "routes[0]: name of the model given twice: a",
+        ),
+        (
+            GOOD + "listen:\n  cors:\n    origins: [https://a.example/path]\n",
+            "listen.cors.origins: 'https://a.example/path' must be * or scheme://host[:port]",
+        ),
+        (
+            GOOD + "listen:\n  cors:\n    origins: ['*']\n    credentials: true\n",
+            "listen.cors: credentials: must name the origins",
+        ),
         (GOOD + "store: {url: file.db}", "store.url: must begin with one of embedded:, memory:, redis://"),
         (replaced("method: none", "method: none\n        on: 1"), "a key must be text"),
         ("routes: []", "routes: must hold at least one item"),

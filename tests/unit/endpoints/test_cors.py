@@ -62,7 +62,7 @@ def test_what_is_no_preflight_is_left_alone() -> None:
 
 
 def test_an_answer_carries_our_leave_instead_of_the_engine_s() -> None:
-    """VLLM says `*` and llama.cpp an empty origin; two lines would be none to a browser."""
+    """Engines say `*` or an empty origin; two lines would be none to a browser."""
     answer = (
         ("Content-Type", "application/json"),
         ("access-control-allow-origin", "*"),

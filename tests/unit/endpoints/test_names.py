@@ -7,6 +7,7 @@ import json
 import pytest
 
 from router.endpoints.names import ModelNames
+from router.endpoints.table import ModelIn
 from router.errors import Reason, RequestError
 from tests.support.official import anthropic_reading, openai_reading
 
@@ -33,12 +34,21 @@ def test_a_name_or_an_alias_means_its_route() -> None:
 
 def test_without_a_name_the_only_route_is_meant() -> None:
     """Of several nobody could tell; where a request has no place for a name, the first will do."""
-    assert ONE.route("") == "only"
-    assert NAMES.first("") == "large"
-    assert NAMES.first("small") == "small"
+    assert ONE.meant("", ModelIn.BODY_IF_ANY) == "only"
+    assert ONE.meant("alias", ModelIn.BODY_IF_ANY) == "only"
+    assert NAMES.meant("", ModelIn.NOWHERE) == "large"
+    assert NAMES.meant("small", ModelIn.BODY) == "small"
     with pytest.raises(RequestError, match="`model` must be given") as caught:
-        NAMES.route("")
+        NAMES.meant("", ModelIn.BODY_IF_ANY)
     assert (caught.value.reason, caught.value.param) == (Reason.INVALID_REQUEST, "model")
+
+
+def test_an_empty_name_is_no_name_where_one_is_due() -> None:
+    """Whoever must name a model and writes "" has named one that nobody serves."""
+    for call in (ONE.route, lambda name: ONE.meant(name, ModelIn.BODY)):
+        with pytest.raises(RequestError) as caught:
+            call("")
+        assert caught.value.reason is Reason.UNKNOWN_MODEL
 
 
 def test_a_name_of_a_megabyte_is_not_repeated_whole() -> None:

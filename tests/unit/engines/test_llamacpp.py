@@ -10,6 +10,7 @@ from policies.types import SpecUsage
 from router.engines.base import Ask, Reading
 from router.engines.llamacpp import LlamaCpp
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
+from router.types import Endpoint
 from tests.support.builders import request
 
 ADAPTER = LlamaCpp()
@@ -71,6 +72,18 @@ def test_figures_that_contradict_themselves_are_unread(
 def test_an_answer_without_timings_is_a_gap(answer: dict[str, object]) -> None:
     """Tokens come from usage then."""
     assert ADAPTER.read(request(), answer) == Reading(120, 30, unread=("timings",))
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.MESSAGES, Endpoint.RESPONSES])
+def test_newer_dialects_may_tell_tokens_only(endpoint: Endpoint) -> None:
+    """Nothing was expected there that is missing; timings are read wherever they are."""
+    asked = request(endpoint=endpoint)
+    usage = {"input_tokens": 30, "output_tokens": 120}
+    assert ADAPTER.read(asked, {"usage": usage}) == Reading(120, 30)
+    assert ADAPTER.read(asked, {}) == Reading(unread=("timings",))
+    timings = {"predicted_n": 120, "draft_n": 150, "draft_n_accepted": 80}
+    reading = ADAPTER.read(asked, {"usage": usage, "timings": timings})
+    assert reading == Reading(120, 30, SpecUsage(40, 150, 80))
 
 
 def test_prompt_tokens_include_the_cached_ones() -> None:

@@ -90,6 +90,15 @@ def test_completions_are_asked_like_chats() -> None:
     assert json.loads(ask.body) == {**asked.fields, "stream_options": {"include_usage": True}}
 
 
+@pytest.mark.parametrize("endpoint", [Endpoint.RESPONSES, Endpoint.MESSAGES])
+def test_newer_dialects_are_asked_for_nothing(endpoint: Endpoint) -> None:
+    """Usage comes with every answer there, and acceptance never."""
+    asked = request(endpoint=endpoint, stream=True)
+    assert ADAPTER.prepare(asked) == Ask(asked.body)
+    usage = {"input_tokens": 20, "output_tokens": 41}
+    assert ADAPTER.read(asked, {"usage": usage}) == Reading(41, 20)
+
+
 def test_the_engine_s_record_is_read_whole() -> None:
     """Steps are those with a draft and those without: tokens less accepted ones."""
     answer = {"usage": USAGE, "metrics": {"speculative_decoding": RECORD}}
