@@ -28,6 +28,8 @@ TYPICAL_TOKENS: Mapping[ClassId, int] = {
 """Typical completion tokens of a class. Judgements: round numbers near the output lengths of public
 chat and benchmark prompts. They only set how TTFT weighs against TPOT, alike for every arm."""
 
+_OTHER_TOKENS = TYPICAL_TOKENS[ClassId("other")]
+
 MIN_STREAM_TOKENS = 16
 """Judgement: below it TPOT rests on a handful of steps, and TTFT dominates."""
 
@@ -52,7 +54,7 @@ def typical_tokens(class_id: ClassId) -> int:
         >>> typical_tokens(ClassId("structured"))
         150
     """
-    return TYPICAL_TOKENS.get(class_id, TYPICAL_TOKENS[ClassId("other")])
+    return TYPICAL_TOKENS.get(class_id, _OTHER_TOKENS)
 
 
 def known_duration(seconds: float | None) -> float | None:
