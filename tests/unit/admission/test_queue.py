@@ -216,7 +216,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestMachine.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 
 
 def test_a_tenant_is_served_in_the_order_in_which_it_came() -> None:
