@@ -32,9 +32,9 @@ Ticket = NewType("Ticket", int)
 _STALE_TURNS = 64
 
 _ADVISED_SHARE = 0.8
-"""Of the places that become free, what is spoken for by advice. In the simulated rushes of
-tests/unit/admission/test_queue.py 97 to 100 % succeed when they come back as told; with all of them
-it is 60 to 99 %, since a queue that is fed as fast as it drains never gets shorter."""
+"""Of the places that become free, what is spoken for by advice: a queue that is fed as fast as it
+drains never gets shorter. The simulated rushes of tests/unit/admission/test_queue.py hold it to 95 %
+of those who come back as told being served then."""
 
 
 @dataclass(frozen=True, slots=True)
