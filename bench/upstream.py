@@ -1,7 +1,7 @@
 """What one request and one streamed piece cost, over the upstream that serves and over aiohttp's.
 
-CPU time of this process alone: the server is another one and sends what it had ready. Both forms take
-turns, so that a busy machine is busy for both; the median of the rounds is printed, and its ratio.
+CPU time of this process alone: the server is another one and sends what it had ready. Both forms
+take turns, so that a busy machine is busy for both; the median of the rounds is printed, and its ratio.
 
     python -m bench.upstream --rounds 7
 """
@@ -97,7 +97,7 @@ class _Load:
             await response.copy_to(self._receive)
             response.close()
 
-    def _receive(self, piece: bytes) -> None:
+    def _receive(self, _piece: bytes) -> None:
         self.pieces += 1
 
     async def cpu_s(self, target: str, *, times: int, at_once: int) -> float:

@@ -19,7 +19,13 @@ from router.relay.wire.origin import Origin, origin_of
         ("http://[fe80::1%eth0]:1", Origin("fe80::1%eth0", 1, False, "[fe80::1]:1", "")),  # noqa: FBT003
         (
             "http://bücher.example",
-            Origin("xn--bcher-kva.example", 80, False, "xn--bcher-kva.example", ""),
+            Origin(
+                host="xn--bcher-kva.example",
+                port=80,
+                tls=False,
+                authority="xn--bcher-kva.example",
+                prefix="",
+            ),
         ),
     ],
 )
@@ -42,5 +48,5 @@ def test_an_address(url: str, origin: Origin) -> None:
 )
 def test_no_address(url: str) -> None:
     """What names no server is told at once."""
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         origin_of(url)
