@@ -34,7 +34,7 @@ _STALE_TURNS = 64
 _ADVISED_SHARE = 0.8
 """Of the places that become free, what is spoken for by advice: a queue that is fed as fast as it
 drains never gets shorter. The simulated rushes of tests/unit/admission/test_queue.py hold it to
-95 % of those who come back as told being served then."""
+this: of those who come back as told, 95 % are served then."""
 
 
 @dataclass(frozen=True, slots=True)
