@@ -436,6 +436,60 @@ def test_a_new_server_starts_slowly() -> None:
         assert share == pytest.approx(ramp / (2 + ramp), abs=0.042)
 
 
+# --- A new configuration --------------------------------------------------------------------------
+
+
+def test_a_reload_keeps_what_is_known_of_servers(fleet: FleetState, clock: ManualClock) -> None:
+    """Load, drains, breakers and cached prompts, by pool and address; new ones start slowly."""
+    running = leased(fleet, PLAIN, P1.replica_id, prefix=4)
+    fleet.drain(P1.replica_id, draining=True)
+    opened(fleet, R0)
+    after = FleetState(
+        route_facts(pool("plain", replicas=3), pool("fast", method="mtp", replicas=1)), clock
+    )
+    after.adopt(fleet, now=0.0)
+    plain, [fast] = after.view()[PLAIN], after.view()[FAST]
+    assert [(i.in_flight, i.draining, i.share) for i in plain] == [
+        (1, False, 1.0),
+        (0, True, 1.0),
+        (0, False, 0.1),
+    ]
+    assert fast.breaker is BreakerState.OPEN
+    assert leased(after, PLAIN, prefix=4, now=0.0).replica == running.replica
+    running.release()
+    assert after.view()[PLAIN][0].in_flight == 1
+    clock.advance(1.0)
+    assert leased(after, FAST, now=1.0).replica == R0
+
+
+def test_a_reload_with_other_limits_judges_anew(fleet: FleetState, clock: ManualClock) -> None:
+    """An operator who changes them wants them to hold."""
+    opened(fleet, R0)
+    fleet.saw(R1, Seen.BUSY, now=0.0, retry_after_s=20)
+    limits = {"breaker": {"failures": 9}, "cool_cap_s": 5}
+    after = FleetState(
+        route_facts(pool("plain"), pool("fast", method="mtp", replicas=3, health=limits)), clock
+    )
+    after.adopt(fleet, now=0.0)
+    assert [item.word for item in after.view()[FAST]] == ["up"] * 3
+
+
+def test_a_reload_keeps_servers_that_were_found(clock: ManualClock) -> None:
+    """Until they are looked for again, under their numbers."""
+    found = {"name": "plain", "method": "none", "discover": {"file": "servers.yaml"}}
+    fleet = FleetState(route_facts(found), clock)
+    fleet.replace(PLAIN, urls(8000, 8001, 8002), now=0.0)
+    fleet.replace(PLAIN, urls(8001, 8002), now=0.0)
+    after = FleetState(route_facts(found), clock)
+    after.adopt(fleet, now=0.0)
+    assert [replica.replica_id for replica in after.replicas(PLAIN)] == ["plain/1", "plain/2"]
+    after.replace(PLAIN, urls(8000, 8002), now=0.0)
+    assert [replica.replica_id for replica in after.replicas(PLAIN)] == ["plain/2", "plain/0"]
+
+
+# --- Chance ---------------------------------------------------------------------------------------
+
+
 def test_the_same_seed_places_in_the_same_way() -> None:
     """So that a test, or a replay, can be repeated."""
 
