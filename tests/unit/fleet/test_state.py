@@ -7,6 +7,8 @@ from collections import Counter
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.types import ArmId
 from router.fleet.breaker import BreakerState
@@ -498,3 +500,78 @@ def test_the_same_seed_places_in_the_same_way() -> None:
         return [leased(fleet).replica.replica_id for _ in range(200)]
 
     assert run() == run()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("lease", "release", "saw", "mark", "drain", "wait", "watch", "tell")),
+        st.integers(0, 2**16),
+    ),
+    max_size=80,
+)
+
+
+def happens(fleet: FleetState, clock: ManualClock, step: str, number: int) -> None:
+    """Something that is no request; `number` says to whom and how."""
+    now, replica = clock.monotonic(), (P0, P1, R0, R1, R2)[number % 5]
+    match step:
+        case "saw":
+            seen = list(Seen)[number // 5 % 4]
+            fleet.saw(replica, seen, now=now, retry_after_s=(None, 5.0, 500.0)[number // 20 % 3])
+        case "mark":
+            fleet.mark(replica, up=number % 3 > 0, now=now)
+        case "drain":
+            fleet.drain(replica.replica_id, draining=number % 2 > 0)
+        case "wait":
+            clock.advance(number / 200)
+        case "watch":
+            fleet.watch(now)
+        case "tell":
+            fleet.tell(replica, ReplicaGauges(number % 9, number % 4, number / 2**16))
+
+
+@given(STEPS, st.integers(0, 2**32))
+def test_whatever_happens_requests_are_placed_well_and_bad_times_end(
+    steps: list[tuple[str, int]], seed: int
+) -> None:
+    """Whoever is available is leased, load never leaks, and all servers come back in the end."""
+    clock = ManualClock(monotonic=0.0)
+    fleet = FleetState(FACTS, clock, uniform=Random(seed).random)
+    everyone = (P0, P1, R0, R1, R2)
+    running: list[Lease] = []
+    for step, number in steps:
+        now = clock.monotonic()
+        if step == "lease":
+            arm = (PLAIN, FAST)[number % 2]
+            excluded = frozenset(
+                r.replica_id for i, r in enumerate(everyone) if number >> 8 & 32 and number >> i & 1
+            )
+            placement = Placement(tuple(range(number % 7)), number)
+            shown = {item.replica.replica_id: item for item in fleet.view()[arm]}
+            could = fleet.available(arm)
+            lease = fleet.lease(arm, placement, excluded, now=now)
+            left = [k for k, item in shown.items() if not item.draining and k not in excluded]
+            if lease is None:
+                assert not left if arm == PLAIN else excluded or not could
+            else:
+                assert lease.replica.replica_id in left
+                assert could or arm == PLAIN
+                running.append(lease)
+        elif step == "release" and running:
+            running.pop(number % len(running)).release()
+        else:
+            happens(fleet, clock, step, number)
+        assert sum(item.in_flight for v in fleet.view().values() for item in v) == len(running)
+    for lease in running:
+        lease.release()
+    for replica in everyone:
+        fleet.drain(replica.replica_id, draining=False)
+        fleet.mark(replica, up=True, now=clock.monotonic())
+    clock.advance(60.0)
+    for arm in (PLAIN, FAST):
+        for _ in everyone:
+            lease = leased(fleet, arm, now=clock.monotonic())
+            fleet.saw(lease.replica, Seen.ANSWERED, now=clock.monotonic())
+            lease.release()
+    clock.advance(60.0)
+    assert {item.word for v in fleet.view().values() for item in v} == {"up"}
