@@ -91,7 +91,11 @@ BUDGETS: Final = {
 def route_facts() -> RouteFacts:
     """Three pools of vLLM servers."""
     pools = [
-        {"name": name, "engine": "vllm", "replicas": [{"url": f"http://{name}.test:8000"}] * 2}
+        {
+            "name": name,
+            "engine": "vllm",
+            "replicas": [{"url": f"http://{name}-{n}.test:8000"} for n in range(2)],
+        }
         for name in ("plain", "draft", "eagle")
     ]
     more: list[dict[str, Any]] = [

@@ -101,7 +101,7 @@ class Server:
         """Whether there was one since."""
         self._ramp_from: float | None = None
         if now is not None:
-            self._start_slowly(now)
+            self.start_slowly(now)
         self._resting = False
         """Whether anything at all stands against using it: the quick answer for the usual case."""
 
@@ -206,9 +206,28 @@ class Server:
     def drain(self, *, draining: bool, now: float) -> None:
         """An operator takes it out, or puts it back."""
         if self.draining and not draining:
-            self._start_slowly(now)
+            self.start_slowly(now)
         self.draining = draining
         self._settle(now)
+
+    def adopt(self, old: Server) -> None:
+        """Goes on where another left off, of the same address under an older configuration.
+
+        Requests that still run there count here as well; whether it is given up is counted anew
+        where the limits have changed.
+        """
+        self.life = old.life
+        self.up, self.draining, self.stalled = old.up, old.draining, old.stalled
+        self.leases = old.leases
+        self.gauges = old.gauges
+        self.told_load = old.told_load
+        self._progress, self._worked = old._progress, old._worked
+        self._ramp_from = old._ramp_from
+        if self._limits.breaker == old._limits.breaker:
+            self.breaker = old.breaker
+        if self._limits.cooling == old._limits.cooling:
+            self.cooling = old.cooling
+        self._resting = True
 
     def tell(self, gauges: ReplicaGauges) -> None:
         """Takes what the engine says of its load."""
@@ -248,9 +267,10 @@ class Server:
     def _recovered(self, now: float) -> None:
         self.stalled = False
         self.breaker.close(now)
-        self._start_slowly(now)
+        self.start_slowly(now)
 
-    def _start_slowly(self, now: float) -> None:
+    def start_slowly(self, now: float) -> None:
+        """Its share grows from a tenth to the whole."""
         self._ramp_from = now if self._limits.slow_start_s > 0 else None
 
     def _settle(self, now: float) -> None:

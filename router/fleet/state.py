@@ -284,6 +284,30 @@ class FleetState:
             changed = True
         return changed
 
+    def adopt(self, old: FleetState, now: float) -> None:
+        """Goes on where a fleet under an older configuration left off.
+
+        Servers are the same where their pool has the same name and they the same address: they keep
+        what is known of them, drains included. Others start slowly.
+        """
+        self._lives = old._lives
+        for arm_id, pool in self._pools.items():
+            before = old._pools.get(arm_id)
+            known = {} if before is None else {item.replica.url: item for item in before.servers}
+            if before is not None and pool.facts.settings.discover is not None:
+                pool.numbers = OrderedDict(before.numbers)
+                for server in before.servers if not pool.servers else ():
+                    url, weight = server.replica.url, server.weight
+                    self._add(pool, pool.facts.replica(pool.number(url), url, weight), now)
+            for server in pool.servers:
+                server.life = next(self._lives)
+                if server.replica.url in known:
+                    server.adopt(known[server.replica.url])
+                else:
+                    server.start_slowly(now)
+            if before is not None and pool.facts.settings.balance == before.facts.settings.balance:
+                pool.table = before.table
+
     # --- What is shown ------------------------------------------------------------------------
 
     def replicas(self, arm_id: ArmId) -> tuple[Replica, ...]:

@@ -34,6 +34,45 @@ vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
 """
 
 
+RECORDED = {
+    "vllm 0.32.0": """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="smollm2-135m-instruct"} 0.0
+# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="smollm2-135m-instruct"} 0.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="smollm2-135m-instruct",reason="deferred"} 0.0
+# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="smollm2-135m-instruct"} 0.0
+""",
+    "sglang 0.5.23": """\
+# HELP sglang:num_running_reqs The number of running requests.
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{engine_type="unified",model_name="smollm2-135m-instruct",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 0.0
+sglang:num_queue_reqs{engine_type="unified",model_name="smollm2-135m-instruct",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 0.0
+sglang:token_usage{engine_type="unified",model_name="smollm2-135m-instruct",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 0.0
+""",
+    "llama.cpp b11434": """\
+# HELP llamacpp:requests_processing Number of requests processing
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 0
+# HELP llamacpp:requests_deferred Number of requests deferred
+# TYPE llamacpp:requests_deferred gauge
+llamacpp:requests_deferred 0
+""",
+}
+"""What idle engines printed."""
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_lines_of_real_engines_are_read(name: str) -> None:
+    """Idle is 0; llama.cpp has no word on its cache."""
+    expected = ReplicaGauges(0, 0, None if name.startswith("llama") else 0.0)
+    assert any_gauges(RECORDED[name]) == expected
+
+
 def test_engines_behind_one_address_are_added_up() -> None:
     """Requests are summed, shares averaged, and metrics that begin alike are told apart."""
     assert vllm_gauges(VLLM) == ReplicaGauges(7, 2, 0.5)

@@ -7,6 +7,8 @@ from collections import Counter
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.types import ArmId
 from router.fleet.breaker import BreakerState
@@ -436,6 +438,60 @@ def test_a_new_server_starts_slowly() -> None:
         assert share == pytest.approx(ramp / (2 + ramp), abs=0.042)
 
 
+# --- A new configuration --------------------------------------------------------------------------
+
+
+def test_a_reload_keeps_what_is_known_of_servers(fleet: FleetState, clock: ManualClock) -> None:
+    """Load, drains, breakers and cached prompts, by pool and address; new ones start slowly."""
+    running = leased(fleet, PLAIN, P1.replica_id, prefix=4)
+    fleet.drain(P1.replica_id, draining=True)
+    opened(fleet, R0)
+    after = FleetState(
+        route_facts(pool("plain", replicas=3), pool("fast", method="mtp", replicas=1)), clock
+    )
+    after.adopt(fleet, now=0.0)
+    plain, [fast] = after.view()[PLAIN], after.view()[FAST]
+    assert [(i.in_flight, i.draining, i.share) for i in plain] == [
+        (1, False, 1.0),
+        (0, True, 1.0),
+        (0, False, 0.1),
+    ]
+    assert fast.breaker is BreakerState.OPEN
+    assert leased(after, PLAIN, prefix=4, now=0.0).replica == running.replica
+    running.release()
+    assert after.view()[PLAIN][0].in_flight == 1
+    clock.advance(1.0)
+    assert leased(after, FAST, now=1.0).replica == R0
+
+
+def test_a_reload_with_other_limits_judges_anew(fleet: FleetState, clock: ManualClock) -> None:
+    """An operator who changes them wants them to hold."""
+    opened(fleet, R0)
+    fleet.saw(R1, Seen.BUSY, now=0.0, retry_after_s=20)
+    limits = {"breaker": {"failures": 9}, "cool_cap_s": 5}
+    after = FleetState(
+        route_facts(pool("plain"), pool("fast", method="mtp", replicas=3, health=limits)), clock
+    )
+    after.adopt(fleet, now=0.0)
+    assert [item.word for item in after.view()[FAST]] == ["up"] * 3
+
+
+def test_a_reload_keeps_servers_that_were_found(clock: ManualClock) -> None:
+    """Until they are looked for again, under their numbers."""
+    found = {"name": "plain", "method": "none", "discover": {"file": "servers.yaml"}}
+    fleet = FleetState(route_facts(found), clock)
+    fleet.replace(PLAIN, urls(8000, 8001, 8002), now=0.0)
+    fleet.replace(PLAIN, urls(8001, 8002), now=0.0)
+    after = FleetState(route_facts(found), clock)
+    after.adopt(fleet, now=0.0)
+    assert [replica.replica_id for replica in after.replicas(PLAIN)] == ["plain/1", "plain/2"]
+    after.replace(PLAIN, urls(8000, 8002), now=0.0)
+    assert [replica.replica_id for replica in after.replicas(PLAIN)] == ["plain/2", "plain/0"]
+
+
+# --- Chance ---------------------------------------------------------------------------------------
+
+
 def test_the_same_seed_places_in_the_same_way() -> None:
     """So that a test, or a replay, can be repeated."""
 
@@ -444,3 +500,78 @@ def test_the_same_seed_places_in_the_same_way() -> None:
         return [leased(fleet).replica.replica_id for _ in range(200)]
 
     assert run() == run()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("lease", "release", "saw", "mark", "drain", "wait", "watch", "tell")),
+        st.integers(0, 2**16),
+    ),
+    max_size=80,
+)
+
+
+def happens(fleet: FleetState, clock: ManualClock, step: str, number: int) -> None:
+    """Something that is no request; `number` says to whom and how."""
+    now, replica = clock.monotonic(), (P0, P1, R0, R1, R2)[number % 5]
+    match step:
+        case "saw":
+            seen = list(Seen)[number // 5 % 4]
+            fleet.saw(replica, seen, now=now, retry_after_s=(None, 5.0, 500.0)[number // 20 % 3])
+        case "mark":
+            fleet.mark(replica, up=number % 3 > 0, now=now)
+        case "drain":
+            fleet.drain(replica.replica_id, draining=number % 2 > 0)
+        case "wait":
+            clock.advance(number / 200)
+        case "watch":
+            fleet.watch(now)
+        case "tell":
+            fleet.tell(replica, ReplicaGauges(number % 9, number % 4, number / 2**16))
+
+
+@given(STEPS, st.integers(0, 2**32))
+def test_whatever_happens_requests_are_placed_well_and_bad_times_end(
+    steps: list[tuple[str, int]], seed: int
+) -> None:
+    """Whoever is available is leased, load never leaks, and all servers come back in the end."""
+    clock = ManualClock(monotonic=0.0)
+    fleet = FleetState(FACTS, clock, uniform=Random(seed).random)
+    everyone = (P0, P1, R0, R1, R2)
+    running: list[Lease] = []
+    for step, number in steps:
+        now = clock.monotonic()
+        if step == "lease":
+            arm = (PLAIN, FAST)[number % 2]
+            excluded = frozenset(
+                r.replica_id for i, r in enumerate(everyone) if number >> 8 & 32 and number >> i & 1
+            )
+            placement = Placement(tuple(range(number % 7)), number)
+            shown = {item.replica.replica_id: item for item in fleet.view()[arm]}
+            could = fleet.available(arm)
+            lease = fleet.lease(arm, placement, excluded, now=now)
+            left = [k for k, item in shown.items() if not item.draining and k not in excluded]
+            if lease is None:
+                assert not left if arm == PLAIN else excluded or not could
+            else:
+                assert lease.replica.replica_id in left
+                assert could or arm == PLAIN
+                running.append(lease)
+        elif step == "release" and running:
+            running.pop(number % len(running)).release()
+        else:
+            happens(fleet, clock, step, number)
+        assert sum(item.in_flight for v in fleet.view().values() for item in v) == len(running)
+    for lease in running:
+        lease.release()
+    for replica in everyone:
+        fleet.drain(replica.replica_id, draining=False)
+        fleet.mark(replica, up=True, now=clock.monotonic())
+    clock.advance(60.0)
+    for arm in (PLAIN, FAST):
+        for _ in everyone:
+            lease = leased(fleet, arm, now=clock.monotonic())
+            fleet.saw(lease.replica, Seen.ANSWERED, now=clock.monotonic())
+            lease.release()
+    clock.advance(60.0)
+    assert {item.word for v in fleet.view().values() for item in v} == {"up"}
