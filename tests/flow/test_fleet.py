@@ -13,6 +13,7 @@ import pytest
 
 from router.app import Application
 from router.cli.main import main
+from router.types import ReplicaId
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.clock import ManualClock
@@ -202,6 +203,34 @@ async def test_a_busy_server_rests_and_readiness_stays(
     assert (await get(app.data_url, "/ready")).status == 200
     assert await chat(app) == {"first": 1}
     assert replicas(app)[0]["state"] == "up"
+
+
+async def test_a_hung_engine_is_suspect_though_it_looks_healthy(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Its health checks succeed, yet it gets nothing new until it sends something again."""
+    clock, go_on, hung = ManualClock(), Gate(), [Gate(), Gate()]
+    for gate in hung:
+        plain.then(opens(gate), wait(go_on), send(wire.llama_chat("late")))
+    plain.always(wire.llama_chat("first"))
+    fast.always(wire.llama_chat("second"))
+    app = await start(config_of(pool("plain", plain, fast), folder=tmp_path), clock)
+    [fleet] = app.fleets().values()
+    async with asyncio.TaskGroup() as group:
+        fleet.drain(ReplicaId("plain/1"), draining=True)
+        late = [group.create_task(chat(app)) for _ in hung]
+        for gate in hung:
+            await gate.wait()
+        fleet.drain(ReplicaId("plain/1"), draining=False)
+        clock.advance(121.0)
+        fleet.watch(clock.monotonic())
+        await app.probe()
+        assert (replicas(app)[0]["up"], replicas(app)[0]["state"]) == (True, "suspect")
+        assert await chat(app, 5) == {"second": 5}
+        go_on.open()
+    assert [task.result() for task in late] == [{"late": 1}] * 2
+    fleet.watch(clock.monotonic())
+    assert not replicas(app)[0]["suspect"]
 
 
 async def test_a_conversation_stays_with_its_server(app: Application) -> None:
