@@ -116,7 +116,8 @@ def test_a_server_reads_one_request(headers: list[tuple[str, str]], path: str) -
     found = Parsed()
     # Other control characters than line ends are for the server to judge.
     kept = tuple(
-        (n, "".join(c for c in v if c >= " " and c != "\x7f" or c in "\r\n\0")) for n, v in headers
+        (n, "".join(c for c in v if (c >= " " and c != "\x7f") or c in "\r\n\0"))
+        for n, v in headers
     )
     parser = httptools.HttpRequestParser(found)
     parser.set_dangerous_leniencies(lenient_headers=True)
