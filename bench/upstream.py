@@ -1,7 +1,8 @@
 """What one request and one streamed piece cost, over the upstream that serves and over aiohttp's.
 
 CPU time of this process alone: the server is another one and sends what it had ready. Both forms
-take turns, so that a busy machine is busy for both; the median of the rounds is printed, and its ratio.
+take turns, so that a busy machine is busy for both; the median of the rounds is printed, and its
+ratio.
 
     python -m bench.upstream --rounds 7
 """
@@ -13,7 +14,7 @@ import asyncio
 import multiprocessing
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import cast
@@ -97,7 +98,7 @@ class _Load:
             await response.copy_to(self._receive)
             response.close()
 
-    def _receive(self, _piece: bytes) -> None:
+    def _receive(self, _: bytes) -> None:
         self.pieces += 1
 
     async def cpu_s(self, target: str, *, times: int, at_once: int) -> float:
@@ -145,7 +146,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     options = parser.parse_args()
-    run: Callable[[Awaitable[None]], None] = uvloop.run if options.loop == "uvloop" else asyncio.run
+    run = {"uvloop": uvloop.run, "asyncio": asyncio.run}[options.loop]
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     engine = context.Process(target=_serve, args=(sending,), daemon=True)

@@ -480,11 +480,11 @@ class Health(Model):
         gt=0,
         le=86_400,
         description=(
-            "A server that sends nothing on any of its requests for so long is suspect, in seconds."
+            "A server that sends nothing on any of its streams for so long is suspect, in seconds."
         ),
     )
     stall_requests: int = Field(
-        2, ge=1, le=10_000, description="Requests that must have waited that long for it."
+        2, ge=1, le=10_000, description="Streams that must have waited that long for it."
     )
     cool_s: float = Field(
         1.0,

@@ -36,6 +36,8 @@ class Placement:
     prefix: tuple[int, ...] = ()
     """Hashes of the beginnings of its prompt, the longest one last."""
     prompt_bytes: int = 0
+    streamed: bool = True
+    """Whether its answer comes in pieces, so that silence says something about its server."""
 
 
 def cost(load: float, share: float, saved: float = 0.0) -> float:

@@ -42,6 +42,8 @@ class Lease:
     server: Server | None = None
     """Where it counts; None once it is released."""
     begun: float = 0.0
+    streamed: bool = True
+    """A whole answer sends nothing until it is complete, however well its server works."""
     seen: float | None = None
     """`touched` as the watchdog last saw it."""
     probe: int | None = None
@@ -154,9 +156,9 @@ class Server:
 
     # --- What happens -------------------------------------------------------------------------
 
-    def begin(self, now: float) -> Lease:
+    def begin(self, now: float, *, streamed: bool = True) -> Lease:
         """A request goes there."""
-        lease = Lease(self.replica, None, self, now)
+        lease = Lease(self.replica, None, self, now, streamed=streamed)
         if self._resting:
             lease.probe = self.breaker.begin_probe(now)
         self.leases.add(lease)
@@ -248,7 +250,7 @@ class Server:
             if lease.touched != lease.seen:
                 lease.seen = lease.touched
                 self._worked = True
-            silent += lease.begun <= since
+            silent += lease.streamed and lease.begun <= since
         worked, self._worked = self._worked, False
         if worked:
             self._progress = now

@@ -183,7 +183,7 @@ class FleetState:
             return None
         if pool.remembers:
             pool.table.keep(placement.prefix, chosen.life, now)
-        return chosen.begin(now)
+        return chosen.begin(now, streamed=placement.streamed)
 
     def saw(
         self, replica: Replica, seen: Seen, *, now: float, retry_after_s: float | None = None

@@ -162,7 +162,9 @@ class _Run:
         self._last = UpstreamError(
             AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server is left"
         )
-        self._placement = Placement(prefix_of(ctx.request), len(ctx.request.body))
+        self._placement = Placement(
+            prefix_of(ctx.request), len(ctx.request.body), streamed=ctx.request.stream
+        )
         self._tried: set[ReplicaId] = set()
         self._lost = 0
         self._begun: asyncio.Future[None] | None = None

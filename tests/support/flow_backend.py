@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -160,15 +161,18 @@ class ScriptedBackend:
     hangs: bool = False
     """Whether the answer to a probe is not followed by the end of the connection."""
     port: int = 0
+    tls: ssl.SSLContext | None = None
+    """Serves https with it."""
     _queue: deque[Script] = field(default_factory=deque)
     _default: Script | None = None
     _server: asyncio.Server | None = None
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def then(self, *steps: Step) -> None:
         """Answers one request by these steps; several calls queue up."""
@@ -181,7 +185,7 @@ class ScriptedBackend:
     async def start(self) -> None:
         """Listens; on the same port again after a stop."""
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, limit=_HEADER_LIMIT
+            self._serve, "127.0.0.1", self.port, limit=_HEADER_LIMIT, ssl=self.tls
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -194,6 +198,13 @@ class ScriptedBackend:
             writer.transport.abort()
         await self._server.wait_closed()
         self._server = None
+
+    async def all_gone(self) -> None:
+        """Waits until no connection is open."""
+        async with asyncio.timeout(GUARD_S):
+            while self._open:
+                self._left.clear()
+                await self._left.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number, self.connections = self.connections, self.connections + 1
@@ -216,6 +227,7 @@ class ScriptedBackend:
             pass  # the client has left; a test that cares waits for `gone`
         finally:
             self._open.discard(writer)
+            self._left.set()
             writer.close()
 
     def _script(self, received: Received) -> Sequence[Step]:
@@ -252,9 +264,9 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def scripted_backend() -> AsyncIterator[ScriptedBackend]:
+async def scripted_backend(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedBackend]:
     """One engine for as long as the block runs."""
-    backend = ScriptedBackend()
+    backend = ScriptedBackend(tls=tls)
     await backend.start()
     try:
         yield backend

@@ -30,9 +30,6 @@ _Waiter = asyncio.Future["WireResponse | Exception"]
 class Owner(Protocol):
     """Who keeps connections between exchanges."""
 
-    def made(self, connection: Connection) -> None:
-        """A connection is open."""
-
     def free(self, connection: Connection) -> None:
         """It can carry another exchange."""
 
@@ -67,7 +64,6 @@ class Connection(asyncio.Protocol):
         # is the last byte's departure. (0 would do, but pauses TLS transports for good.)
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-        self._owner.made(self)
 
     def data_received(self, data: bytes) -> None:
         """Something was read."""
@@ -172,6 +168,11 @@ class Connection(asyncio.Protocol):
     def closing(self) -> bool:
         """Whether it can carry nothing more."""
         return self._gone or self._transport is None or self._transport.is_closing()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the transport is closed and has said so."""
+        return self._transport is None
 
     @property
     def quiet(self) -> bool:

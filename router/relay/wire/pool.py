@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from typing import Protocol
 
 from router.relay.wire import failures
-from router.relay.wire.connection import Connection
-from router.relay.wire.dial import Dialler
+from router.relay.wire.connection import Connection, Owner
 from router.relay.wire.origin import Origin
 
 KEEP_S = 4.0
 """uvicorn and cpp-httplib close idle connections after 5 s."""
+
+
+class Dials(Protocol):
+    """Makes connections to one server."""
+
+    async def dial(self, owner: Owner) -> Connection:
+        """A new connection."""
 
 
 class Pool:
@@ -21,8 +28,15 @@ class Pool:
     shrinks afterwards.
     """
 
-    def __init__(self, origin: Origin, dialler: Dialler, keep_s: float = KEEP_S) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        dialler: Dials,
+        loop: asyncio.AbstractEventLoop,
+        keep_s: float = KEEP_S,
+    ) -> None:
         self.origin = origin
+        self._loop = loop
         self._dialler = dialler
         self._keep_s = keep_s
         self._idle: dict[Connection, float] = {}
@@ -55,11 +69,13 @@ class Pool:
                 connection = await self._dialler.dial(self)
         except (OSError, RuntimeError, ValueError) as error:
             raise failures.unreachable("no connection") from error
+        # Not before: uvloop does not tell a connection of its end when its dialling is cancelled.
+        self._know(connection)
         return connection
 
-    def made(self, connection: Connection) -> None:
-        """A connection is open."""
-        self._all.add(connection)
+    def _know(self, connection: Connection) -> None:
+        if not connection.lost:
+            self._all.add(connection)
         if self._closed is not None:
             connection.cut()
 
@@ -77,7 +93,7 @@ class Pool:
             self._closed.set_result(None)
 
     def _sweep_in(self, delay_s: float) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(delay_s, self._sweep)
+        self._sweeper = self._loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
         self._sweeper = None
@@ -93,7 +109,7 @@ class Pool:
     async def close(self) -> None:
         """Cuts all connections and waits until they are gone."""
         if self._closed is None:
-            self._closed = asyncio.get_running_loop().create_future()
+            self._closed = self._loop.create_future()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._idle.clear()

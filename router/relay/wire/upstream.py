@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 
 from router.fleet.model import Replica
@@ -42,7 +43,8 @@ class WireUpstream:
             raise failures.unreachable("no address") from error
         if origin.tls and self._tls is None:
             self._tls = trusting_system()
-        pool = Pool(origin, Dialler(origin, self._tls if origin.tls else None), self._keep_s)
+        dialler = Dialler(origin, self._tls if origin.tls else None)
+        pool = Pool(origin, dialler, asyncio.get_running_loop(), self._keep_s)
         self._pools[url] = pool
         return pool
 

@@ -374,6 +374,14 @@ def test_one_slow_request_makes_nobody_suspect(fleet: FleetState) -> None:
     assert fleet.watch(740.0) == [(R0, True)]
 
 
+def test_whole_answers_make_nobody_suspect(fleet: FleetState) -> None:
+    """They send nothing until they are complete, however long that takes."""
+    whole = Placement(streamed=False)
+    for _ in range(5):
+        assert fleet.lease(PLAIN, whole, frozenset({P1.replica_id}), now=0.0) is not None
+    assert fleet.watch(500.0) == []
+
+
 # --- Draining and changing sets -------------------------------------------------------------------
 
 
