@@ -1,4 +1,4 @@
-"""Paths of the admin port. It shows; it changes nothing."""
+"""Paths of the admin port: it shows, and it takes a few orders from whoever is on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-StateFn = Callable[[], dict[str, Any]]
+StateFn = Callable[[], Awaitable[dict[str, Any]]]
+ReloadFn = Callable[[], Awaitable[dict[str, Any] | None]]
+"""Reads the configuration again and tells what came of it; None where there is no file to read."""
 
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -25,17 +27,26 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
-def admin_app(state: StateFn, exposition: Callable[[], bytes]) -> web.Application:
+def admin_app(
+    state: StateFn, exposition: Callable[[], Awaitable[bytes]], reload: ReloadFn
+) -> web.Application:
     """The application of the admin port."""
 
     async def api_state(_: web.Request) -> web.Response:
-        return web.Response(body=orjson.dumps(state()), content_type="application/json")
+        return _json(200, await state())
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application(middlewares=[_loopback_name])
+    async def api_reload(_: web.Request) -> web.Response:
+        done = await reload()
+        if done is None:
+            return _json(409, {"error": "The configuration did not come from a file."})
+        return _json(200 if done["result"] == "applied" else 422, done)
+
+    app = web.Application(middlewares=[_loopback_name, _same_origin])
     app.router.add_get("/api/state", api_state)
+    app.router.add_post("/api/reload", api_reload)
     app.router.add_get("/metrics", metrics)
     for path, name in (
         ("/", "status.html"),
@@ -56,6 +67,23 @@ async def _loopback_name(
     if name not in _LOOPBACK_NAMES:
         raise web.HTTPForbidden(text="The admin port answers to localhost only.\n")
     return await handler(request)
+
+
+@web.middleware
+async def _same_origin(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuses orders that a foreign web page makes its reader's browser give."""
+    if request.method not in ("GET", "HEAD"):
+        own = f"http://{request.headers.get('Host')}"
+        foreign = request.headers.get("Origin", own) != own
+        if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+            raise web.HTTPForbidden(text="The admin port takes orders from its own page only.\n")
+    return await handler(request)
+
+
+def _json(status: int, body: object) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
 
 def _static(name: str) -> Callable[[web.Request], Any]:

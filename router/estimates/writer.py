@@ -62,7 +62,8 @@ class Writer:
         self._store = store
         self._slots = SlotClock(clock)
         self._prefix = prefix
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
+        """How long after the last addition sums are kept."""
         self._max_fields = max_fields
         self._name = secrets.token_hex(8)
         self._flushing = asyncio.Lock()
@@ -145,7 +146,7 @@ class Writer:
             for name, value in fields.items():
                 target[name] = target.get(name, 0) + value
         batch = Batch(writer_key(self._prefix, model, self._name), route.number)
-        self.refused += await self._store.add(batch, deltas, self._ttl_s)
+        self.refused += await self._store.add(batch, deltas, self.ttl_s)
         self._fields -= sum(len(fields) for fields in sent.values())
         route.sent = None
 

@@ -17,8 +17,8 @@ from multidict import CIMultiDict
 
 from router.clock import Clock
 from router.errors import Reason, RequestError
-from router.pipeline import Pipeline, RawRequest
-from router.relay.sink import ClientGoneError, error_ending
+from router.pipeline import RawRequest
+from router.relay.sink import ClientGoneError, ResponseSink, error_ending
 from router.types import Endpoint, Headers
 
 STALLED_S = 60.0
@@ -64,6 +64,13 @@ class Readiness(Protocol):
 
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
+
+
+class Serves(Protocol):
+    """Whoever serves requests."""
+
+    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+        """Serves one request; see `Pipeline.handle`."""
 
 
 class AiohttpSink:
@@ -178,7 +185,7 @@ class RunningAnswers:
 
 
 def data_app(
-    pipeline: Pipeline,
+    pipeline: Serves,
     readiness: Readiness,
     clock: Clock,
     *,
@@ -219,7 +226,7 @@ class _Edge:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Serves,
         readiness: Readiness,
         clock: Clock,
         *,

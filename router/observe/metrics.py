@@ -36,6 +36,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Share of time saved against the concurrent baseline over the window.",
         _CELL,
     ),
+    "specroute_workers": ("Processes that serve and answer.", ()),
     "specroute_store_up": ("1 when the store answered the last refresh.", ()),
     "specroute_snapshot_age_seconds": ("Age of what the policies know.", ()),
     "specroute_store_dropped_increments": ("Increments that found no room in memory.", ()),
@@ -108,6 +109,17 @@ class Metrics:
         self.recorder_errors = Counter(
             "specroute_recorder_errors", "Outcomes that were not recorded.", registry=registry
         )
+        self.config_reloads = Counter(
+            "specroute_config_reloads",
+            "Reloads of the configuration, by what came of them: applied, refused.",
+            ("result",),
+            registry=registry,
+        )
+        self.worker_restarts = Counter(
+            "specroute_worker_restarts",
+            "Workers that ended and were started again.",
+            registry=registry,
+        )
         self.ttft = _histogram("specroute_ttft", "Time to first token.", _LATENCY_BUCKETS, self)
         self.tpot = _histogram("specroute_tpot", "Time per output token.", _TPOT_BUCKETS, self)
         self.e2e = _histogram("specroute_e2e", "Whole request.", _LATENCY_BUCKETS, self)
@@ -141,6 +153,10 @@ class Metrics:
     def refuse(self, reason: Reason) -> None:
         """Counts an error reply of ours."""
         self.refused.labels(reason.value).inc()
+
+    def count_reload(self, result: str) -> None:
+        """Counts a reload of the configuration."""
+        self.config_reloads.labels(result).inc()
 
     def add_gauges(self, source: GaugeSource) -> None:
         """Registers where gauges are read from."""

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from router import __version__
+from router.cli.admin import fetch_state
 from router.cli.main import main
-from router.cli.status import fetch_state
 from router.config.models import Config
 from router.errors import ConfigError
 from tests.flow.conftest import Start
