@@ -322,6 +322,8 @@ class Application:
             "requests": self._requests,
             "in_flight": sum(of.requests for of in (*self._retired, self._current)),
             "on_earlier_configurations": sum(of.requests for of in self._retired),
+            "restarts": 0,
+            "hash": self.reloader.loaded.digest if self.reloader else None,
             "down": [
                 item.replica.replica_id
                 for route in self._current.routes.values()

@@ -43,8 +43,9 @@ def silent_worker(number: int, pid: int | None, why: str) -> State:
         "requests": None,
         "in_flight": None,
         "on_earlier_configurations": None,
-        "down": [],
+        "restarts": 0,
         "hash": None,
+        "down": [],
     }
 
 

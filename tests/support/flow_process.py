@@ -82,4 +82,5 @@ async def serving(file: Path, *arguments: str) -> AsyncIterator[Serving]:
     finally:
         if process.returncode is None:
             process.kill()
-            await process.communicate()
+        # Both outputs end when workers of a killed one are gone too.
+        await outcome(process)
