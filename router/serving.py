@@ -105,7 +105,7 @@ class Generation:
     """
 
     def __init__(self, config: Config, ground: Ground, before: Generation | None = None) -> None:
-        """Builds everything and starts nothing; `ready` completes it.
+        """Builds everything and starts nothing; plans come with `Learning.refresh`.
 
         Args:
             config: The checked configuration.
@@ -224,7 +224,8 @@ class Generation:
             servers = make_servers(facts, self._ground)
         builder, snapshot = self._builder(facts, known)
         segments = self._segments(known)
-        plan = self._first_plan(policy, facts, snapshot)
+        # Baseline only, and replaced before anything is served: `Learning.refresh`.
+        plan = Plan(policy.name, snapshot.version, facts.arms, {})
         ground = self._ground
         parts = RouteParts(
             facts=servers.facts,
@@ -267,14 +268,6 @@ class Generation:
             facts.arms, half_life_s=estimates.half_life_s, tail_limit=estimates.tail_limit
         )
         return builder, builder.build(_NOTHING, self._ground.clock.wall())
-
-    def _first_plan(self, policy: Policy, facts: RouteFacts, snapshot: Snapshot) -> Plan:
-        """A plan to begin with, which knows nothing of requests; `Learning.refresh` follows."""
-        empty = Snapshot(snapshot.version, snapshot.built_wall, facts.arms, {})
-        *_, plan = self.plan_steps(policy, facts, empty)
-        if plan is None:
-            raise AssertionError("the last step is the plan")
-        return plan
 
 
 def _told_apart_by(classify: Classify) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -118,7 +119,7 @@ def worker_command(channel: int, log_level: LogLevel = LogLevel.INFO) -> None:
     """One of several workers; started by `serve`, never by hand."""
     import uvloop  # noqa: PLC0415 - only needed here, and not there on every platform
 
-    configure_logging(log_level)
+    configure_logging(log_level, pid=os.getpid())  # to tell the lines of several apart
     uvloop.run(work(channel))
 
 

@@ -19,6 +19,9 @@ from router.lifecycle import Lifecycle
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_OPEN_QUESTIONS = 32
 """Questions of the other side that are being answered at a time."""
+_SILENT_S = 0.25
+"""What a side that let the last question pass may take for the next, until something comes from it:
+one that is stuck holds up only once whoever asks again and again."""
 _MAX_UNSENT_BYTES = 4 * 1024 * 1024
 """Beyond it the other side does not read, and is asked nothing more."""
 _LENGTH_BYTES = 4
@@ -45,6 +48,7 @@ class Channel:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._answering = 0
         self._closed = False
+        self._silent = False
 
     @classmethod
     async def over(cls, sock: socket.socket, lifecycle: Lifecycle) -> Channel:
@@ -85,6 +89,8 @@ class Channel:
         """
         if self._closed:
             raise NoAnswerError("it is gone")
+        if self._silent:
+            timeout_s = min(timeout_s, _SILENT_S)
         self._number += 1
         number, answer = self._number, asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -93,6 +99,7 @@ class Channel:
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError as error:
+            self._silent = True
             raise NoAnswerError(f"no answer within {timeout_s:g} s") from error
         finally:
             del self._asked[number]
@@ -114,6 +121,7 @@ class Channel:
                     answer.set_exception(NoAnswerError("it is gone"))
 
     def _take(self, message: Message, handler: Handler, news: Callable[[Message], None]) -> None:
+        self._silent = False
         number = message.get("number")
         if number is None:
             news(message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -143,6 +144,11 @@ class Child:
         if not self._last_word:
             self.metrics = answer
         return True
+
+    def replace(self) -> None:
+        """Ends it, so that another one takes its place."""
+        self.unwanted = True
+        self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         """Sends it a signal."""

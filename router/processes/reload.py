@@ -140,7 +140,7 @@ class Reloader:
             try:
                 text = await asyncio.to_thread(self._file.read)
                 digest = self._read = _digest(text)
-                loaded = self._file.parse(text)
+                loaded = await asyncio.to_thread(self._file.parse, text)
                 _require_same(self.loaded.config, loaded.config)
                 await self._apply(loaded)
             except ConfigError as error:

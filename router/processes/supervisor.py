@@ -12,31 +12,25 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
-from router import __version__
 from router.admin.routes import admin_app
 from router.clock import SystemClock
 from router.errors import ConfigError, StartError, StoreError
 from router.lifecycle import Lifecycle
 from router.listeners import SharedPort, listen, url_of
 from router.observe.metrics import Metrics
-from router.observe.sums import Samples, counted, exposition, samples_of, summed
-from router.processes.channel import Message, NoAnswerError
+from router.processes.channel import Message
 from router.processes.child import Child
-from router.processes.merge import merged, silent_worker
 from router.processes.reload import ConfigFile, Loaded, Reloader, Trigger
+from router.processes.rollout import roll_out
 from router.processes.signals import Signals
 from router.processes.started import Started
+from router.processes.summary import Summary
 from router.stores.embedded import EmbeddedStore
 from router.stores.open import open_store
 
-_ASK_S = 2.0
-"""What a worker may take to answer; one that is busier is shown as silent."""
-_PREPARE_S = 60.0
-"""What a worker may take to build what serves another configuration."""
 _ENDING_S = 15.0
 """What a worker may take to end beyond the time that its answers are given."""
 _STORE_LOOK_S = 1.0
@@ -78,16 +72,11 @@ class Supervisor:
         """What workers serve, and what those serve that start now."""
         self._log_level = log_level
         self._clock = SystemClock()
-        self._began = self._clock.monotonic()
-        self._metrics = Metrics()
         self._lifecycle = Lifecycle()
         self._signals = Signals(self._pass_on)
         store = open_store(loaded.config.store, self._clock)
         self._store = store if isinstance(store, EmbeddedStore) else None
         self._children: dict[int, Child] = {}
-        self._restarts: dict[int, int] = {}
-        self._ended_samples: Samples = ()
-        """What ended workers had counted."""
         self._served: set[int] = set()
         """Workers that have served at least once."""
         self._all_served = False
@@ -96,17 +85,18 @@ class Supervisor:
         """Why the whole is given up."""
         self._kept = 0
         self._none_kept = asyncio.Event()
-        self._data_url = ""
+        metrics = Metrics()
         self._reloader = Reloader(
-            file, loaded, self._apply, clock=self._clock, count=self._metrics.count_reload
+            file, loaded, self._apply, clock=self._clock, count=metrics.count_reload
         )
+        self._summary = Summary(self._children, self._reloader, metrics, self._clock)
 
     async def run(self, started: Callable[[Started], None]) -> None:
         """Serves until a signal; see `supervise`."""
         listen_, admin = self._loaded.config.listen, self._loaded.config.admin
         port = SharedPort(listen_.host, listen_.port, "listen.port")
-        self._data_url = url_of(listen_.host, port.port)
-        app = admin_app(self.state, self.exposition, self._reloader.asked)
+        self._summary.data_url = url_of(listen_.host, port.port)
+        app = admin_app(self._summary.state, self._summary.exposition, self._reloader.asked)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         try:
             admin_url = await listen(runner, admin.host, admin.port, "admin.port")
@@ -128,7 +118,7 @@ class Supervisor:
 
     def _begun(self, started: Callable[[Started], None], admin_url: str) -> None:
         models = tuple(route.model for route in self._loaded.config.routes)
-        started(Started(self._data_url, admin_url, models, len(self._children)))
+        started(Started(self._summary.data_url, admin_url, models, len(self._children)))
         self._watch_configuration()
 
     # --- The store ----------------------------------------------------------------------------
@@ -152,7 +142,6 @@ class Supervisor:
     def _start_workers(self, port: int) -> None:
         for number in range(self._loaded.config.listen.workers):
             self._kept += 1
-            self._restarts[number] = 0
             self._lifecycle.once("keep a worker", partial(self._keep, number, port))
 
     async def _keep(self, number: int, port: int) -> None:
@@ -163,12 +152,10 @@ class Supervisor:
                 child = Child(number, self._clock, self._lifecycle, self._log_level)
                 self._children[number] = child
                 code = await child.run(self._orders(number, port), self._serves)
-                self._ended_samples = summed([self._ended_samples, counted(child.metrics)])
-                child.metrics = ()
+                self._summary.ended(child)
                 if self._signals.end.is_set():
                     return
-                self._restarts[number] += 1
-                self._metrics.worker_restarts.inc()
+                self._summary.restarted(number)
                 wanted = child.unwanted or (code == 0 and child.served is not None)
                 failures = 0 if wanted or child.lived_s() >= _SETTLED_S else failures + 1
                 _log.log(
@@ -209,19 +196,16 @@ class Supervisor:
         assert child.served is not None
         if child.served["hash"] != self._loaded.digest:
             # It began with a configuration that has been replaced meanwhile.
-            self._replace(child)
+            child.replace()
             return
         _log.info("worker serves", extra={"worker": child.number, "pid": child.pid})
         self._served.add(child.number)
         if self._signals.end.is_set():
-            child.signal(signal.SIGTERM)  # one that was sent before it listened may be lost
-        elif not self._all_served and len(self._served) == len(self._children):
+            # What was sent before it listened for signals may be lost.
+            child.signal(self._signals.first or signal.SIGINT)
+        elif not self._all_served and len(self._served) == self._loaded.config.listen.workers:
             self._all_served = True
             self._when_all_serve()
-
-    def _replace(self, child: Child) -> None:
-        child.unwanted = True
-        child.signal(signal.SIGTERM)
 
     def _give_up(self, why: Exception) -> None:
         self._failed = self._failed or why
@@ -236,13 +220,16 @@ class Supervisor:
                     await self._signals.end.wait()
 
     async def _end_workers(self) -> None:
-        self._pass_on(self._signals.first or signal.SIGTERM)
+        self._pass_on(self._signals.first or signal.SIGINT)
         listen_ = self._loaded.config.listen
         try:
             async with asyncio.timeout(listen_.drain_delay_s + listen_.drain_s + _ENDING_S):
                 await self._none_kept.wait()
         except TimeoutError:
             _log.error("workers do not end; killed")
+            for child in self._children.values():
+                child.kill()
+            await self._none_kept.wait()
 
     def _pass_on(self, number: int) -> None:
         for child in self._children.values():
@@ -262,92 +249,8 @@ class Supervisor:
         await self._reloader.reload(Trigger.SIGNAL)
 
     async def _apply(self, loaded: Loaded) -> None:
-        """All workers take it, or none: it serves nowhere before everyone has built it."""
+        def decided(new: Loaded) -> None:
+            self._loaded = new
+
         serving = [child for child in self._children.values() if child.serving]
-        if not serving:
-            raise ConfigError("no worker is there to try it; ask again when one serves")
-        refusals = await asyncio.gather(*(self._prepare(child, loaded) for child in serving))
-        refused = next((why for why in refusals if why is not None), None)
-        if refused is not None:
-            await asyncio.gather(*(self._tell(child, "abandon") for child in serving))
-            raise ConfigError(refused)
-        self._loaded = loaded
-        await asyncio.gather(*(self._commit(child, loaded) for child in serving))
-
-    async def _prepare(self, child: Child, loaded: Loaded) -> str | None:
-        """Why a worker cannot take a configuration; None if it can, or will start with it."""
-        try:
-            refusal = await child.ask("prepare", _PREPARE_S, text=loaded.text)
-        except NoAnswerError as error:
-            return None if child.gone else f"worker {child.number}: {error}"
-        return refusal if refusal is None else str(refusal)
-
-    async def _commit(self, child: Child, loaded: Loaded) -> None:
-        try:
-            refusal = await child.ask("commit", _ASK_S, hash=loaded.digest)
-        except NoAnswerError as error:
-            refusal = str(error)
-        if refusal is not None and not child.gone:
-            _log.error(
-                "worker did not take the configuration; another takes its place",
-                extra={"worker": child.number, "why": refusal},
-            )
-            self._replace(child)
-
-    async def _tell(self, child: Child, order: str) -> None:
-        with suppress(NoAnswerError):
-            await child.ask(order, _ASK_S)
-
-    # --- What operators ask -------------------------------------------------------------------
-
-    async def state(self) -> dict[str, Any]:
-        """The state of all workers as one."""
-        children = list(self._children.values())
-        answers = await asyncio.gather(*(self._state_of(child) for child in children))
-        states = [answer for answer in answers if "routes" in answer]
-        made = merged(states) if states else self._nobody()
-        made["workers"] = [
-            {**answer["workers"][0], "restarts": self._restarts[child.number]}
-            for child, answer in zip(children, answers, strict=True)
-        ]
-        made["store"]["url"] = self._loaded.config.store.shown_url
-        made["config"] = self._reloader.state()
-        made["uptime_s"] = self._clock.monotonic() - self._began
-        return made
-
-    async def _state_of(self, child: Child) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = await child.ask("state", _ASK_S)
-        except NoAnswerError as error:
-            return {"workers": [silent_worker(child.number, child.pid, str(error))]}
-        return answer
-
-    def _nobody(self) -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "time": self._clock.wall(),
-            "data_url": self._data_url,
-            "ready": False,
-            "not_ready": "no worker answers",
-            "window_s": self._loaded.config.estimates.window_s,
-            "store": {
-                "up": False,
-                "error": "no worker answers",
-                "snapshot_age_s": None,
-                "dropped_increments": 0,
-                "refused_increments": 0,
-            },
-            "routes": [],
-        }
-
-    async def exposition(self) -> bytes:
-        """The metrics of all workers added up."""
-        asked = list(self._children.values())
-        answered = await asyncio.gather(*(child.count(_ASK_S) for child in asked))
-        live = {id(child) for child, known in zip(asked, answered, strict=True) if known}
-        # From here on nothing waits, so that no worker that ends meanwhile is counted twice.
-        told = [
-            child.metrics if id(child) in live else counted(child.metrics)
-            for child in self._children.values()
-        ]
-        return exposition(summed([samples_of(self._metrics.registry), self._ended_samples, *told]))
+        await roll_out(serving, loaded, decided)

@@ -5,6 +5,7 @@ It learns its configuration from the supervisor, never from the file, and ends w
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,6 @@ from router.observe.sums import samples_of
 from router.processes.channel import Channel, Message
 from router.processes.reload import ConfigFile, Loaded
 from router.processes.signals import Signals
-
-CONFIG_EXIT = 2
 
 
 async def work(descriptor: int) -> None:
@@ -117,7 +116,7 @@ class Worker:
 
     async def _prepare(self, text: str) -> str | None:
         try:
-            loaded = self._file.parse(text)
+            loaded = await asyncio.to_thread(self._file.parse, text)
             await self.application.prepare(self._own(loaded))
         except ConfigError as error:
             return str(error)
