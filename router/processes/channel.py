@@ -127,7 +127,7 @@ class Channel:
             news(message)
         elif "question" in message:
             if self._answering >= MAX_OPEN_QUESTIONS:
-                self.send({"number": number, "error": "too many questions"})
+                self._reply(number, {"number": number, "error": "too many questions"})
                 return
             self._answering += 1
             self._lifecycle.once("answer", lambda: self._answer(number, message, handler))
@@ -147,8 +147,14 @@ class Channel:
             reply = {"number": number, "answer": answer}
         finally:
             self._answering -= 1
-            with contextlib.suppress(NoAnswerError):
-                self.send(reply)
+            self._reply(number, reply)
+
+    def _reply(self, number: int, reply: Message) -> None:
+        try:
+            self.send(reply)
+        except NoAnswerError as error:
+            with contextlib.suppress(NoAnswerError):  # then the asker finds out by waiting
+                self.send({"number": number, "error": str(error)})
 
     async def close(self) -> None:
         """Sends what is left and closes this side."""

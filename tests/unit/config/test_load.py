@@ -229,3 +229,14 @@ def test_a_secret_in_a_rule_s_pattern_is_not_shown() -> None:
     """Where a pattern is wrong, the name of the variable is."""
     text = GOOD + "classify: {rules: [{class: c, when: {system_prompt: '(${K}'}}]}"
     assert SECRET not in complaints(text, {"K": SECRET})
+
+
+def test_workers_need_a_store_that_they_share() -> None:
+    """From the file, and where the number comes from elsewhere."""
+    memory = GOOD + '\nstore: {url: "memory:"}'
+    words = "store.url: `memory:` cannot be shared by 2 workers"
+    assert words in complaints(memory + "\nlisten: {workers: 2}")
+    with pytest.raises(ConfigError, match=words):
+        parse_config(memory, {}, workers=2)
+    assert parse_config(memory + "\nlisten: {port: 1}", {}, workers=1).listen.workers == 1
+    assert parse_config(GOOD + "\nlisten: {workers: 2}", {}, workers=3).listen.workers == 3
