@@ -38,8 +38,8 @@ class Child:
 
     def __init__(self, number: int, clock: Clock, lifecycle: Lifecycle, log_level: str) -> None:
         self.number = number
-        self.served: Message | None = None
-        """What it said when it began to serve; None before."""
+        self.digest: str | None = None
+        """Of the configuration that it serves by; None before it serves."""
         self.why: str | None = None
         """What is wrong with the configuration, where it said so."""
         self.trouble: str | None = None
@@ -66,7 +66,7 @@ class Child:
     @property
     def serving(self) -> bool:
         """Whether it has begun to serve, and is there."""
-        return self.served is not None and not self.gone
+        return self.digest is not None and not self.gone
 
     async def run(self, orders: Message, on_serving: Callable[[Child], None]) -> int:
         """Starts it and stays until it has ended; returns its exit code.
@@ -79,7 +79,7 @@ class Child:
         def news(message: Message) -> None:
             match message.get("news"):
                 case "serving":
-                    self.served = message
+                    self.digest = message["hash"]
                     on_serving(self)
                 case "failed":
                     self.why = message["why"]

@@ -86,6 +86,10 @@ class Summary:
             "routes": [],
         }
 
+    async def count(self) -> None:
+        """Notes what every worker has counted: little of it goes with one that is killed."""
+        await asyncio.gather(*(child.count(_ASK_S) for child in self._children.values()))
+
     async def exposition(self) -> bytes:
         """The metrics of all workers added up."""
         asked = list(self._children.values())

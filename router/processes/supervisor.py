@@ -34,6 +34,8 @@ from router.stores.open import open_store
 _ENDING_S = 15.0
 """What a worker may take to end beyond the time that its answers are given."""
 _STORE_LOOK_S = 1.0
+_COUNT_S = 10.0
+"""What a worker that is killed has counted since is lost."""
 _STARTS = 3
 """Failures of a worker before all have ever served, after which the whole is given up."""
 _FIRST_PAUSE_S = 0.5
@@ -83,6 +85,7 @@ class Supervisor:
         self._when_all_serve: Callable[[], None] = lambda: None
         self._failed: Exception | None = None
         """Why the whole is given up."""
+        self._rolling_out = asyncio.Lock()
         self._kept = 0
         self._none_kept = asyncio.Event()
         metrics = Metrics()
@@ -119,7 +122,7 @@ class Supervisor:
     def _begun(self, started: Callable[[Started], None], admin_url: str) -> None:
         models = tuple(route.model for route in self._loaded.config.routes)
         started(Started(self._summary.data_url, admin_url, models, len(self._children)))
-        self._watch_configuration()
+        self._begin_background()
 
     # --- The store ----------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Supervisor:
                 if self._signals.end.is_set():
                     return
                 self._summary.restarted(number)
-                wanted = child.unwanted or (code == 0 and child.served is not None)
+                wanted = child.unwanted or (code == 0 and child.digest is not None)
                 failures = 0 if wanted or child.lived_s() >= _SETTLED_S else failures + 1
                 _log.log(
                     logging.INFO if wanted else logging.ERROR,
@@ -193,11 +196,7 @@ class Supervisor:
         }
 
     def _serves(self, child: Child) -> None:
-        assert child.served is not None
-        if child.served["hash"] != self._loaded.digest:
-            # It began with a configuration that has been replaced meanwhile.
-            child.replace()
-            return
+        self._lifecycle.once("catch up", self._catch_up)
         _log.info("worker serves", extra={"worker": child.number, "pid": child.pid})
         self._served.add(child.number)
         if self._signals.end.is_set():
@@ -213,8 +212,8 @@ class Supervisor:
         self._signals.end.set()
 
     async def _pause(self, failures: int) -> None:
-        if failures:
-            pause_s = min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S)
+        if failures > 1:
+            pause_s = min(_FIRST_PAUSE_S * 2 ** (failures - 2), _LONGEST_PAUSE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._signals.end.wait()
@@ -237,7 +236,8 @@ class Supervisor:
 
     # --- The configuration --------------------------------------------------------------------
 
-    def _watch_configuration(self) -> None:
+    def _begin_background(self) -> None:
+        self._lifecycle.every(_COUNT_S, "count", self._summary.count)
         self._lifecycle.every(0, "reload at a signal", self._reload_at_signal)
         poll_s = self._loaded.config.reload.poll_s
         if poll_s:
@@ -252,5 +252,31 @@ class Supervisor:
         def decided(new: Loaded) -> None:
             self._loaded = new
 
-        serving = [child for child in self._children.values() if child.serving]
-        await roll_out(serving, loaded, decided)
+        async with self._rolling_out:
+            await self._roll_out(self._serving(), loaded, decided)
+        # Whoever came up meanwhile may have begun with the old one.
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Gives workers that began with a configuration what has taken its place meanwhile."""
+        async with self._rolling_out:
+            for child in self._serving():
+                if child.digest == self._loaded.digest:
+                    continue
+                try:
+                    await self._roll_out([child], self._loaded, lambda _: None)
+                except ConfigError as error:
+                    _log.warning(
+                        "worker replaced", extra={"worker": child.number, "why": str(error)}
+                    )
+                    child.replace()
+
+    async def _roll_out(
+        self, children: list[Child], loaded: Loaded, decided: Callable[[Loaded], None]
+    ) -> None:
+        await roll_out(children, loaded, decided)
+        for child in children:
+            child.digest = loaded.digest
+
+    def _serving(self) -> list[Child]:
+        return [child for child in self._children.values() if child.serving]

@@ -43,7 +43,7 @@ async def _serve(channel: Channel, orders: Message, lifecycle: Lifecycle) -> Non
         worker = Worker(orders)
         signals = Signals(lambda _: worker.application.end_answers())
         async with worker.application.running():
-            channel.send({"news": "serving", **worker.described()})
+            channel.send({"news": "serving", "hash": worker.digest})
             lifecycle.once("line to the supervisor", partial(_obey, channel, worker, signals))
             await signals.end.wait()
             await worker.application.announce_end(signals.at_once)
@@ -82,13 +82,10 @@ class Worker:
         store = config.store.model_copy(update={"url": self._store_url})
         return config.model_copy(update={"store": store})
 
-    def described(self) -> dict[str, Any]:
-        """What is shown of the whole once it serves."""
-        return {
-            "data_url": self.application.data_url,
-            "models": self.application.models(),
-            "hash": self._loaded.digest,
-        }
+    @property
+    def digest(self) -> str:
+        """Of the configuration that it serves by."""
+        return self._loaded.digest
 
     def metrics(self) -> list[Any]:
         """All that was counted here, and gauges as they are now."""
@@ -99,7 +96,7 @@ class Worker:
         match question:
             case "state":
                 state = self.application.state()
-                state["workers"][0]["hash"] = self._loaded.digest
+                state["workers"][0]["hash"] = self.digest
                 return state
             case "metrics":
                 return self.metrics()
