@@ -24,6 +24,7 @@ _SILENT_S = 0.25
 one that is stuck holds up only once whoever asks again and again."""
 _MAX_UNSENT_BYTES = 4 * 1024 * 1024
 """Beyond it the other side does not read, and is asked nothing more."""
+_LAST_WORDS_S = 2.0
 _LENGTH_BYTES = 4
 
 Message = dict[str, Any]
@@ -157,10 +158,10 @@ class Channel:
                 self.send({"number": number, "error": str(error)})
 
     async def close(self) -> None:
-        """Sends what is left and closes this side."""
-        try:
-            async with asyncio.timeout(1.0):
-                await self._writer.drain()
-        except (TimeoutError, ConnectionError):
-            pass
+        """Sends what is left, and closes this side."""
         self._writer.close()
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._writer.wait_closed()
+        except (TimeoutError, OSError):
+            self._writer.transport.abort()

@@ -78,6 +78,7 @@ class Supervisor:
         self._signals = Signals(self._pass_on)
         store = open_store(loaded.config.store, self._clock)
         self._store = store if isinstance(store, EmbeddedStore) else None
+        self._store_is_lost = False
         self._children: dict[int, Child] = {}
         self._served: set[int] = set()
         """Workers that have served at least once."""
@@ -127,27 +128,38 @@ class Supervisor:
     # --- The store ----------------------------------------------------------------------------
 
     async def _start_store(self) -> None:
-        if self._store is not None:
-            await self._keep_store()
-            self._lifecycle.every(_STORE_LOOK_S, "embedded store", self._keep_store)
-
-    async def _keep_store(self) -> None:
-        """Starts the embedded store unless it runs; workers go on without it."""
         if self._store is None:
             return
         try:
             await self._store.start()
         except StoreError as error:
+            self._store_lost(error)
+        self._lifecycle.every(
+            _STORE_LOOK_S, "embedded store", partial(self._keep_store, self._store)
+        )
+
+    async def _keep_store(self, store: EmbeddedStore) -> None:
+        """Starts the embedded store unless it runs; workers go on without it."""
+        try:
+            await store.start()
+        except (StoreError, ConfigError) as error:
+            self._store_lost(error)
+        else:
+            self._store_is_lost = False
+
+    def _store_lost(self, error: Exception) -> None:
+        if not self._store_is_lost:
             _log.warning("no store; workers go on without", extra={"error": str(error)})
+        self._store_is_lost = True
 
     # --- Workers ------------------------------------------------------------------------------
 
     def _start_workers(self, port: int) -> None:
         for number in range(self._loaded.config.listen.workers):
             self._kept += 1
-            self._lifecycle.once("keep a worker", partial(self._keep, number, port))
+            self._lifecycle.once("keep a worker", partial(self._keep_worker, number, port))
 
-    async def _keep(self, number: int, port: int) -> None:
+    async def _keep_worker(self, number: int, port: int) -> None:
         """Runs a worker, and another in its place when it has ended, until all are to end."""
         failures = 0
         try:

@@ -18,7 +18,7 @@ from tests.support import flow_wire as wire
 from tests.support.flow_backend import Gate, ScriptedBackend, send, until_gone, wait
 from tests.support.flow_client import ask, get, raw_client, request_bytes
 from tests.support.flow_process import Serving, outcome, serving, write
-from tests.support.flow_world import config_of, pool
+from tests.support.flow_world import cell, config_of, pool
 
 FIRST, *REST = wire.llama_events()
 REST_SENT = b"".join(wire.chunk(event) for event in REST) + wire.END
@@ -199,6 +199,70 @@ async def test_worker_that_starts_later(
         assert {worker["hash"] for worker in again["workers"]} == {state["config"]["hash"]}
         assert (await ask(proxy.url, request_bytes(wire.chat()))).status == 200
         assert len(fast.requests) == 1
+
+
+async def test_connections_to_servers_that_are_left(
+    start: Start,
+    plain: ScriptedBackend,
+    fast: ScriptedBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are closed when the last request on them has ended, however many reloads later."""
+    go_on, closed = Gate(), Gate()
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(FIRST)), wait(go_on), send(REST_SENT))
+    fast.always(wire.llama_chat())
+    app = await start(config(plain, tmp_path))
+    upstream = app._current.routes["tiny"].servers.upstream
+    close = upstream.close
+
+    async def closing() -> None:
+        closed.open()
+        await close()
+
+    monkeypatch.setattr(upstream, "close", closing)
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        await client.piece()
+        await app.apply(config(fast, tmp_path))
+        await app.apply(config(plain, tmp_path))
+        await app.apply(config(fast, tmp_path))
+        assert (await ask(app.data_url, request_bytes(wire.chat()))).status == 200
+        assert not closed.opened
+        [worker] = app.state()["workers"]
+        assert (worker["in_flight"], worker["on_earlier_configurations"]) == (1, 1)
+        go_on.open()
+        assert FIRST + await client.rest() == b"".join([FIRST, *REST])
+        await closed.wait()
+    [worker] = app.state()["workers"]
+    assert (worker["in_flight"], worker["requests"]) == (0, 2)
+
+
+async def test_connections_that_are_kept(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Where the servers are the same, the next request goes over the connection that is there."""
+    plain.always(wire.llama_chat())
+    app = await start(config(plain, tmp_path))
+    for delay_s in (0, 1, 2):
+        await app.apply(config(plain, tmp_path, drain_delay_s=delay_s))
+        assert (await ask(app.data_url, request_bytes(wire.chat()))).status == 200
+    assert {received.connection for received in plain.requests} == {plain.requests[0].connection}
+
+
+async def test_what_was_learned_before_serves_at_once(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """A new generation knows the store's past before its first request."""
+    plain.always(wire.llama_chat())
+    app = await start(config(plain, tmp_path))
+    for _ in range(3):
+        await ask(app.data_url, request_bytes(wire.chat()))
+    await app.flush()
+    await app.refresh()
+    await app.apply(config(fast, tmp_path))
+    assert cell(app, "plain")["ok"] == 3
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -169,6 +169,26 @@ async def test_killed_worker(plain: ScriptedBackend, tmp_path: Path) -> None:
         assert "specroute_workers 2.0" in text
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
+async def test_killed_store(plain: ScriptedBackend, tmp_path: Path) -> None:
+    """The supervisor starts it again; workers serve meanwhile, and no sum is lost."""
+    plain.always(wire.llama_chat())
+    async with serving(write(config(plain, tmp_path), tmp_path / "c.yaml")) as proxy:
+        pid = proxy.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        [store] = [
+            child for child in children if "valkey" in Path(f"/proc/{child}/cmdline").read_text()
+        ]
+        for round_ in range(2):
+            for _ in range(8):
+                assert (await ask(proxy.url, request_bytes(wire.chat()))).status == 200
+            if round_ == 0:
+                await proxy.until(lambda state: answered(state) == 8)
+                os.kill(int(store), signal.SIGKILL)
+        state = await proxy.until(lambda state: answered(state) == 16)
+        assert state["store"]["up"]
+
+
 async def test_worker_that_is_told_to_end(plain: ScriptedBackend, tmp_path: Path) -> None:
     """SIGTERM to one worker finishes its streams, loses no count, and brings another."""
     go_on = Gate()
