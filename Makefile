@@ -12,7 +12,7 @@ PROMPTS ?= ../shared/data/prompts
 ARGS ?=
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
-.PHONY: help demo test verify check lint types imports unit bench bench-classifier lock reference clean
+.PHONY: help demo test verify check lint types imports unit bench bench-classifier bench-path lock reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -63,6 +63,9 @@ $(VENV)/bench-ok: requirements/bench.txt | $(VENV)/dev-ok
 
 bench-classifier: $(VENV)/bench-ok ## Quality of the classifier on sources left out, and its cost
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.classifier $(PROMPTS)
+
+bench-path: $(VENV)/dev-ok ## Microseconds of each stage of a request, and what a flush costs
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.path
 
 reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and docs/configuration.md anew
 	$(BIN)/python -m router.config.reference .

@@ -28,6 +28,8 @@ TYPICAL_TOKENS: Mapping[ClassId, int] = {
 """Typical completion tokens of a class. Judgements: round numbers near the output lengths of public
 chat and benchmark prompts. They only set how TTFT weighs against TPOT, alike for every arm."""
 
+_OTHER_TOKENS = TYPICAL_TOKENS[ClassId("other")]
+
 MIN_STREAM_TOKENS = 16
 """Judgement: below it TPOT rests on a handful of steps, and TTFT dominates."""
 
@@ -39,6 +41,10 @@ LOG_COST_RANGE = (math.log(1e-4), math.log(1e5))
 
 STREAM_KIND = "s"
 MAX_BAND = 20
+_WHOLE_KINDS = tuple(f"w{band}" for band in range(MAX_BAND + 1))
+
+KINDS = (STREAM_KIND, *_WHOLE_KINDS)
+"""All kinds of strata."""
 
 
 def typical_tokens(class_id: ClassId) -> int:
@@ -48,7 +54,7 @@ def typical_tokens(class_id: ClassId) -> int:
         >>> typical_tokens(ClassId("structured"))
         150
     """
-    return TYPICAL_TOKENS.get(class_id, TYPICAL_TOKENS[ClassId("other")])
+    return TYPICAL_TOKENS.get(class_id, _OTHER_TOKENS)
 
 
 def known_duration(seconds: float | None) -> float | None:
@@ -102,7 +108,7 @@ def log_cost(trial: Trial, typical_tokens: int) -> tuple[str, float] | None:
     e2e = known_duration(trial.e2e_s)
     if e2e is None:
         return None
-    return f"w{min(tokens.bit_length() - 1, MAX_BAND)}", _clipped_log(e2e / tokens)
+    return _WHOLE_KINDS[min(tokens.bit_length() - 1, MAX_BAND)], _clipped_log(e2e / tokens)
 
 
 def _clipped_log(seconds: float) -> float:

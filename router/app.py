@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +15,22 @@ import numpy as np
 from aiohttp import web
 
 from router import __version__
+from router.admin.drain import Answer, DrainOrder, drain_here
 from router.admin.gauges import Gauge, route_gauges
 from router.admin.routes import admin_app
-from router.admin.state import RouteState, route_json, store_json
+from router.admin.state import RouteState, admission_json, route_json, store_json
+from router.admission.admission import Admission
+from router.admission.memory import BodyMemory
+from router.admission.queue import Limits
 from router.clock import Clock, SystemClock
 from router.config.models import Config
+from router.endpoints.cors import Cors
+from router.endpoints.names import ModelNames
 from router.errors import StoreError
 from router.estimates.writer import Writer
-from router.fleet.probe import PROBE_INTERVAL_S
-from router.intake.http import MAX_HEADER_BYTES, SERVER_LOG, RunningAnswers, data_app
+from router.fleet.fetch import AiohttpFetch
+from router.fleet.upkeep import PROBE_INTERVAL_S
+from router.intake.http import RunningAnswers, data_server
 from router.learning import Learning
 from router.lifecycle import Lifecycle
 from router.listeners import listen
@@ -79,18 +86,24 @@ class Application:
         prefix = config.store.prefix
         self._writer = Writer(self._store, self._clock, prefix=prefix, ttl_s=0)
         self._metrics = Metrics()
+        self._fetch = AiohttpFetch()
+        self._admission = Admission(_limits(config), self._clock, self._metrics)
         self._ground = Ground(
             self._clock,
             np.random.default_rng(seed if seed is not None else secrets.randbits(128)),
             self._store,
             self._writer,
             self._metrics,
+            self._fetch,
+            self._admission,
             prefix,
         )
         self._current = Generation(config, self._ground)
         self._writer.ttl_s = self._current.ttl_s
         self._prepared: Generation | None = None
         self._retired: list[Generation] = []
+        self._kept_up: dict[int, list[Callable[[], object]]] = {}
+        """What ends the work for servers, by their identity."""
         self._learning = Learning(self._ground)
         self.background = Lifecycle()
         self._running = RunningAnswers()
@@ -120,8 +133,21 @@ class Application:
         await self._learning.refresh(self._current)
 
     async def probe(self) -> None:
-        """Asks every server for its health."""
+        """Finds the servers and asks every one for its health."""
         await self._current.probe()
+
+    def _keep_up(self) -> None:
+        """Starts what is done for the servers that serve now, and ends it for others."""
+        current = {id(route.servers): route.servers for route in self._current.routes.values()}
+        for known in [key for key in self._kept_up if key not in current]:
+            for end in self._kept_up.pop(known):
+                end()
+        for key, servers in current.items():
+            if key not in self._kept_up:
+                self._kept_up[key] = [
+                    self.background.every(PROBE_INTERVAL_S, name, work)
+                    for name, work in servers.upkeep.work()
+                ]
 
     # --- Reload -------------------------------------------------------------------------------
 
@@ -153,6 +179,7 @@ class Application:
         self._prepared = None
         self._writer.ttl_s = self._current.ttl_s
         self._retired.append(before)
+        self._keep_up()
         before.retire(lambda: self.background.once("retire", lambda: self._dismiss(before)))
 
     def abandon(self) -> None:
@@ -189,11 +216,12 @@ class Application:
         store = self.config.store
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
-        self.background.every(PROBE_INTERVAL_S, "probe", self.probe)
+        self._keep_up()
         try:
             yield self
         finally:
             self._draining = True
+            self._admission.drain()
             no_more_time = asyncio.get_running_loop().call_later(
                 self.config.listen.drain_s, self.end_answers
             )
@@ -234,13 +262,16 @@ class Application:
         for generation in (*self._retired, self._current):
             for route in generation.routes.values():
                 await route.servers.upstream.close()
+        await self._fetch.close()
         await self._store.close()
 
-    async def _listen(self) -> list[web.AppRunner]:
+    async def _listen(self) -> list[web.BaseRunner]:
         config = self.config
-        runners = [self._data_runner()]
+        runners: list[web.BaseRunner] = [self._data_runner()]
         if self._place is None:
-            app = admin_app(self._admin_state, self._exposition, self._asked_to_reload)
+            app = admin_app(
+                self._admin_state, self._exposition, self._asked_to_reload, self._asked_to_drain
+            )
             runners.append(web.AppRunner(app, access_log=None, shutdown_timeout=1.0))
         try:
             self.data_url = await listen(
@@ -260,23 +291,19 @@ class Application:
             raise
         return runners
 
-    def _data_runner(self) -> web.AppRunner:
+    def _data_runner(self) -> web.BaseRunner:
         listen_ = self.config.listen
-        return web.AppRunner(
-            data_app(
-                self,
-                self,
-                self._clock,
-                max_body_bytes=listen_.max_body_bytes,
-                refused=self._metrics.refuse,
-                running=self._running,
-            ),
-            handler_cancellation=True,
-            access_log=None,
-            logger=SERVER_LOG,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            shutdown_timeout=listen_.drain_s + _ENDING_S,
+        return data_server(
+            self,
+            self,
+            self._clock,
+            max_body_bytes=listen_.max_body_bytes,
+            memory=BodyMemory(listen_.max_buffered_bytes, self._clock),
+            keepalive_s=listen_.keepalive_s,
+            refused=self._metrics.refuse,
+            running=self._running,
+            shutdown_s=listen_.drain_s + _ENDING_S,
+            cors=Cors.configured(listen_.cors),
         )
 
     # --- What others ask ----------------------------------------------------------------------
@@ -286,9 +313,19 @@ class Application:
         self._requests += 1
         await self._current.handle(raw, sink)
 
+    @property
+    def names(self) -> ModelNames:
+        """What clients may call models."""
+        return self._current.names
+
     def models(self) -> tuple[str, ...]:
-        """Names clients may ask for."""
+        """One name for each route."""
         return tuple(self._current.routes)
+
+    def drain(self, order: DrainOrder) -> Answer:
+        """Takes a server of this process out, or puts it back."""
+        fleets = {model: route.servers.fleet for model, route in self._current.routes.items()}
+        return drain_here(fleets, order)
 
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
@@ -305,6 +342,7 @@ class Application:
             "ready": self.not_ready() is None,
             "not_ready": self.not_ready(),
             "window_s": self.config.estimates.window_s,
+            "admission": admission_json(self._admission.state()),
             "store": store_json(self._learning.store_state(shown_url)),
             "config": self.reloader.state() if self.reloader else None,
             "workers": [self._worker_state()],
@@ -343,12 +381,17 @@ class Application:
     async def _exposition(self) -> bytes:
         return self._metrics.exposition()
 
+    async def _asked_to_drain(self, order: DrainOrder) -> Answer:
+        return self.drain(order)
+
     async def _asked_to_reload(self) -> dict[str, Any] | None:
         return await self.reloader.asked() if self.reloader else None
 
     def _gauges(self) -> Iterator[Gauge]:
         store = self._learning.store_state(self.config.store.shown_url)
         yield "specroute_workers", {}, 1.0
+        yield "specroute_admission_in_flight", {}, float(self._admission.in_flight)
+        yield "specroute_admission_waiting", {}, float(self._admission.waiting)
         yield "specroute_store_up", {}, float(store.up)
         if store.snapshot_age_s is not None:
             yield "specroute_snapshot_age_seconds", {}, store.snapshot_age_s
@@ -363,4 +406,20 @@ class Application:
 
 def _route_state(route: ServedRoute) -> RouteState:
     servers = route.servers
-    return RouteState(servers.facts, servers.fleet.view(), route.snapshot, route.parts.chooser.plan)
+    return RouteState(
+        servers.facts,
+        servers.fleet.view(),
+        route.snapshot,
+        route.parts.chooser.plan,
+        servers.upkeep.finder.errors(),
+    )
+
+
+def _limits(config: Config) -> Limits:
+    admission = config.admission
+    return Limits(
+        max_concurrent=admission.max_concurrent,
+        max_concurrent_per_tenant=admission.max_concurrent_per_tenant,
+        max_waiting=admission.max_waiting,
+        max_wait_s=admission.max_wait_s,
+    )

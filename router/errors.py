@@ -16,6 +16,11 @@ class Reason(StrEnum):
     UNKNOWN_PATH = "unknown_path"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BODY_TOO_LARGE = "body_too_large"
+    EXPECTATION_FAILED = "expectation_failed"
+    UPGRADE_REFUSED = "upgrade_refused"
+    TENANT_SATURATED = "tenant_saturated"
+    SATURATED = "saturated"
+    BUFFERS_FULL = "buffers_full"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     UPSTREAM_TIMEOUT = "upstream_timeout"
     UPSTREAM_PROTOCOL = "upstream_protocol"
@@ -35,6 +40,14 @@ _SHAPES: dict[Reason, _Shape] = {
     Reason.UNKNOWN_PATH: _Shape(404, "invalid_request_error"),
     Reason.METHOD_NOT_ALLOWED: _Shape(405, "invalid_request_error"),
     Reason.BODY_TOO_LARGE: _Shape(413, "invalid_request_error"),
+    Reason.EXPECTATION_FAILED: _Shape(417, "invalid_request_error"),
+    # Not a 5xx: clients would try again, and it is no fault of the servers.
+    Reason.UPGRADE_REFUSED: _Shape(400, "invalid_request_error"),
+    # Both 429: a balancer in front that counts 5xx against a server would take one that is merely
+    # full for a broken one, and send its load to the others.
+    Reason.TENANT_SATURATED: _Shape(429, "rate_limit_error"),
+    Reason.SATURATED: _Shape(429, "rate_limit_error"),
+    Reason.BUFFERS_FULL: _Shape(503, "server_error"),
     Reason.UPSTREAM_UNAVAILABLE: _Shape(502, "server_error"),
     Reason.UPSTREAM_TIMEOUT: _Shape(504, "server_error"),
     Reason.UPSTREAM_PROTOCOL: _Shape(502, "server_error"),
@@ -46,19 +59,51 @@ _CODES: dict[Reason, str] = {Reason.UNKNOWN_MODEL: "model_not_found"}
 """Where OpenAI's own API has a code for the case, clients get that one."""
 
 
-class RequestError(Exception):
-    """A request that this program answers itself, with an OpenAI error body."""
+LONGEST_QUOTE = 128
+"""Characters of a client's text that an error repeats."""
 
-    def __init__(self, reason: Reason, message: str, *, param: str | None = None) -> None:
+
+def quoted(text: str) -> str:
+    """A client's text as an error shows it: the beginning, where it is long.
+
+    >>> quoted("gpt"), len(quoted("x" * 1_000_000))
+    ("'gpt'", 131)
+    """
+    return repr(text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "…")
+
+
+class RequestError(Exception):
+    """A request that this program answers itself; how it is written is the dialect's business."""
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.param = param
+        self.retry_after_s = retry_after_s
+        """When to try again; None where we cannot tell."""
 
     @property
     def http_status(self) -> int:
         """Status of the reply."""
         return _SHAPES[self.reason].http_status
+
+    @property
+    def error_type(self) -> str:
+        """OpenAI's word for this kind of error."""
+        return _SHAPES[self.reason].error_type
+
+    @property
+    def code(self) -> str:
+        """OpenAI's code where it has one, else the reason."""
+        return _CODES.get(self.reason, self.reason.value)
 
     def body(self) -> bytes:
         """The reply's body in the shape OpenAI clients parse."""
@@ -66,9 +111,9 @@ class RequestError(Exception):
             {
                 "error": {
                     "message": self.message,
-                    "type": _SHAPES[self.reason].error_type,
+                    "type": self.error_type,
                     "param": self.param,
-                    "code": _CODES.get(self.reason, self.reason.value),
+                    "code": self.code,
                 }
             }
         )

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 _CANCEL_AGAIN_S = 1.0
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger("specroute.lifecycle")
 
 Work = Callable[[], Awaitable[None]]
+
+
+def in_background(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+    """Runs something beside the caller, who ends it with `cancelled` at the latest."""
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels those that still run and waits until they are gone, whatever they end with."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
 
 
 class Lifecycle:
@@ -23,12 +39,15 @@ class Lifecycle:
         self.errors = 0
         """Pieces of background work that failed in a way nobody had foreseen."""
 
-    def every(self, interval_s: float, name: str, work: Work) -> None:
+    def every(self, interval_s: float, name: str, work: Work) -> Callable[[], object]:
         """Runs `work` again and again, `interval_s` after now or after it last ended.
 
         An error ends the round, is logged and counted, and the next round comes all the same.
+
+        Returns:
+            Ends it.
         """
-        self._begin(self._loop(interval_s, name, work))
+        return self._begin(self._loop(interval_s, name, work)).cancel
 
     def once(self, name: str, work: Work) -> None:
         """Runs `work` beside everything else; an error is logged and counted.
@@ -38,14 +57,17 @@ class Lifecycle:
         if not self._stopping:
             self._begin(self._round(name, work))
 
-    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # The one place where tasks are made; see CONTRIBUTING.
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _loop(self, interval_s: float, name: str, work: Work) -> None:
-        while not self._stopping:
+        task = asyncio.current_task()
+        # A cancellation that got lost inside the work still shows.
+        while not self._stopping and not (task is not None and task.cancelling()):
             await asyncio.sleep(interval_s)
             await self._round(name, work)
 

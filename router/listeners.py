@@ -1,4 +1,4 @@
-"""Ports: an application of aiohttp's, a socket, and what is said when it cannot be had."""
+"""Ports: a server of aiohttp's, a socket, and what is said when it cannot be had."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 async def listen(
-    runner: web.AppRunner, host: str, port: int, key: str, *, shared: bool = False
+    runner: web.BaseRunner, host: str, port: int, key: str, *, shared: bool = False
 ) -> str:
     """Starts to listen; returns the URL.
 

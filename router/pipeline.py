@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from router.admission.admission import Admission, Place
+from router.admission.tenants import Tenants
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
-from router.errors import Reason, RequestError
+from router.endpoints.names import ModelNames
+from router.endpoints.table import FACTS, EndpointFacts
 from router.fleet.model import PoolFacts, RouteFacts
-from router.intake.parse import parse_request
+from router.intake.reading import read_request, with_model
+from router.intake.request_ids import request_ids
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
-from router.types import Decision, Endpoint, Headers, Outcome, RequestContext
+from router.types import (
+    UNCLASSIFIED,
+    Decision,
+    Headers,
+    Outcome,
+    ParsedRequest,
+    RequestContext,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RawRequest:
     """A request as it came in, body read."""
 
-    endpoint: Endpoint
+    facts: EndpointFacts
+    """What its path is."""
+    method: str
     path_qs: str
+    path: str
     headers: Headers
     body: bytes
     arrival_s: float
@@ -43,7 +56,7 @@ class RouteParts:
 
 
 class Pipeline:
-    """Parse → classify → choose → relay → record."""
+    """Admit → parse → classify → choose → relay → record."""
 
     def __init__(
         self,
@@ -51,12 +64,18 @@ class Pipeline:
         classifier: SessionClassifier,
         clock: Clock,
         *,
+        admission: Admission,
+        tenants: Tenants,
         response_headers: bool,
     ) -> None:
         self._routes = routes
+        self.names = ModelNames({name: parts.facts.aliases for name, parts in routes.items()})
+        self._admission = admission
+        self._tenants = tenants
         self._classifier = classifier
         self._clock = clock
         self._response_headers = response_headers
+        self._ids = request_ids()
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request.
@@ -64,18 +83,29 @@ class Pipeline:
         Raises:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
-        request = parse_request(raw.endpoint, raw.body, raw.headers)
-        route = self._route(request.model)
-        session = self._classifier.session(request)
+        tenant = self._tenants.tenant(raw.headers)
+        with self._admission.try_enter(tenant) or await self._admission.wait(tenant) as place:
+            await self._serve(raw, sink, place)
+
+    async def _serve(self, raw: RawRequest, sink: ResponseSink, place: Place) -> None:
+        request, route = self._route(self._read(raw))
+        if not raw.facts.speculates:
+            await self._balance(raw, request, route, sink, place)
+            return
+        # Both read the same few lines of the request, which classifying drives out of the caches.
+        session, segment = self._classifier.session(request), route.segments.segment(request)
         ctx = RequestContext(
-            request_id=secrets.token_hex(8),
+            request_id=next(self._ids),
             request=request,
             classification=self._classifier.classify(request, session),
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
             headers=raw.headers,
-            segment=route.segments.segment(request),
+            method=raw.method,
+            segment=segment,
             session=session,
+            tenant=place.tenant,
+            queue_s=place.queue_s,
         )
         decision = route.chooser.choose(request, ctx.classification, ctx.segment)
         await route.relay.run(
@@ -86,29 +116,58 @@ class Pipeline:
             finish=partial(self._finish, route, ctx, decision),
         )
 
+    async def _balance(
+        self,
+        raw: RawRequest,
+        request: ParsedRequest,
+        route: RouteParts,
+        sink: ResponseSink,
+        place: Place,
+    ) -> None:
+        """Serves what generates no text: any server of the baseline will do, nothing is learned."""
+        ctx = RequestContext(
+            request_id=next(self._ids),
+            request=request,
+            classification=UNCLASSIFIED,
+            arrival_s=raw.arrival_s,
+            path_qs=raw.path_qs,
+            headers=raw.headers,
+            method=raw.method,
+            tenant=place.tenant,
+            queue_s=place.queue_s,
+        )
+        await route.relay.run(
+            ctx,
+            route.chooser.balanced(),
+            sink,
+            extra=partial(self._own_headers, ctx),
+            finish=partial(route.recorder.record_balanced, ctx),
+        )
+
     def _finish(
         self, route: RouteParts, ctx: RequestContext, decision: Decision, outcome: Outcome
     ) -> None:
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
 
-    def _route(self, model: str) -> RouteParts:
-        route = self._routes.get(model)
-        if route is None:
-            known = ", ".join(repr(name) for name in self._routes)
-            raise RequestError(
-                Reason.UNKNOWN_MODEL,
-                f"The model {model!r} is not served here. Served: {known}.",
-                param="model",
-            )
-        return route
+    def _read(self, raw: RawRequest) -> ParsedRequest:
+        return read_request(raw.facts, raw.body, raw.headers, path=raw.path)
+
+    def _route(self, request: ParsedRequest) -> tuple[ParsedRequest, RouteParts]:
+        """The route that is meant, and the request as the route's servers know the model."""
+        name = self.names.meant(request.model, FACTS[request.endpoint].model_in)
+        if name != request.model:
+            request = with_model(request, name)
+        return request, self._routes[name]
 
     def _own_headers(self, ctx: RequestContext, pool: PoolFacts) -> Headers:
         if not self._response_headers:
             return ()
-        return (
+        told = (
             ("x-specroute-request-id", ctx.request_id),
             ("x-specroute-pool", pool.arm.arm_id),
             ("x-specroute-method", pool.arm.method),
-            ("x-specroute-class", ctx.classification.class_id),
         )
+        if ctx.classification is UNCLASSIFIED:
+            return told
+        return (*told, ("x-specroute-class", ctx.classification.class_id))

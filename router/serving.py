@@ -16,26 +16,30 @@ import numpy as np
 from policies.base import Policy
 from policies.registry import build_policy
 from policies.types import ArmView, ClassId
+from router.admission.admission import Admission
+from router.admission.tenants import CredentialTenants
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
 from router.config.models import Classify, Config, Route
+from router.endpoints.names import ModelNames
 from router.errors import ConfigError
 from router.estimates.layout import SLOT_S
 from router.estimates.reader import Past, Reader
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
 from router.estimates.writer import Writer
+from router.fleet.fetch import Fetch
 from router.fleet.model import RouteFacts, build_routes
-from router.fleet.probe import Prober
 from router.fleet.state import FleetState
+from router.fleet.upkeep import FleetUpkeep
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
 from router.pipeline import Pipeline, RawRequest, RouteParts
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
-from router.relay.upstream import AiohttpUpstream
+from router.relay.wire.upstream import WireUpstream
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan, plan_steps
 from router.stores.base import SharedStore
@@ -54,6 +58,9 @@ class Ground:
     store: SharedStore
     writer: Writer
     metrics: Metrics
+    fetch: Fetch
+    """Asks servers for their health and their gauges."""
+    admission: Admission
     prefix: str
     """First part of every key in the store."""
 
@@ -64,21 +71,22 @@ class Servers:
 
     facts: RouteFacts
     fleet: FleetState
-    prober: Prober
-    upstream: AiohttpUpstream
+    upkeep: FleetUpkeep
+    upstream: WireUpstream
     relay: Relay
 
 
 def make_servers(facts: RouteFacts, ground: Ground) -> Servers:
     """All that belongs to the servers of a route and ends with them."""
-    fleet = FleetState(facts)
-    upstream = AiohttpUpstream()
+    clock, uniform = ground.clock, ground.rng.random
+    fleet = FleetState(facts, clock, uniform=uniform)
+    upstream = WireUpstream()
     return Servers(
         facts,
         fleet,
-        Prober(facts, fleet, ground.clock),
+        FleetUpkeep(facts, fleet, clock, ground.fetch, uniform=uniform),
         upstream,
-        Relay(facts, fleet, upstream, ground.clock),
+        Relay(facts, fleet, upstream, clock),
     )
 
 
@@ -132,6 +140,8 @@ class Generation:
             {model: route.parts for model, route in self.routes.items()},
             self.classifier,
             ground.clock,
+            admission=ground.admission,
+            tenants=CredentialTenants(),
             response_headers=config.listen.response_headers,
         )
         self._before = None
@@ -143,6 +153,11 @@ class Generation:
     def ttl_s(self) -> int:
         """How long the store has to keep sums."""
         return self.config.estimates.window_s + _TTL_SLACK_S
+
+    @property
+    def names(self) -> ModelNames:
+        """What clients may call models."""
+        return self._pipeline.names
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request; see `Pipeline.handle`."""
@@ -161,14 +176,14 @@ class Generation:
             when_idle()
 
     async def probe(self) -> None:
-        """Asks every server for its health."""
-        await asyncio.gather(*(route.servers.prober.round() for route in self.routes.values()))
+        """Finds the servers and asks every one for its health."""
+        await asyncio.gather(*(route.servers.upkeep.round() for route in self.routes.values()))
 
     def not_ready(self) -> str | None:
         """Why it cannot serve; None if it can."""
         for model, route in self.routes.items():
             servers = route.servers
-            if not any(servers.fleet.available(arm_id) for arm_id in servers.facts.pools):
+            if not any(servers.fleet.answers(arm_id) for arm_id in servers.facts.pools):
                 return f"no server of model {model!r} answers"
         return None
 

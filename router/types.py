@@ -23,15 +23,45 @@ SessionId = NewType("SessionId", str)
 NO_SESSION = SessionId("")
 """Nothing ties the request to others."""
 
+TenantId = NewType("TenantId", str)
+"""Whose request it is: whoever shares places, limits and experiments; never a credential."""
+
+ANONYMOUS = TenantId("anonymous")
+"""Everybody without a credential, together."""
+
 Headers = tuple[tuple[str, str], ...]
 """Header lines in their order, duplicates kept."""
 
 
 class Endpoint(StrEnum):
-    """The dialects whose requests can speculate, and are therefore routed by the policy."""
+    """What a request asks for, by its main path; `router.endpoints.table` says the rest."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+    RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
+    LLAMA_COMPLETION = "/completion"
+    LLAMA_INFILL = "/infill"
+    STORED_RESPONSE = "/v1/responses/{id}"
+    COUNT_TOKENS = "/v1/messages/count_tokens"
+    EMBEDDINGS = "/v1/embeddings"
+    RERANK = "/v1/rerank"
+    SCORE = "/v1/score"
+    POOLING = "/pooling"
+    CLASSIFY = "/classify"
+    TOKENIZE = "/tokenize"
+    DETOKENIZE = "/detokenize"
+    TRANSCRIPTIONS = "/v1/audio/transcriptions"
+    TRANSLATIONS = "/v1/audio/translations"
+    SPEECH = "/v1/audio/speech"
+    IMAGES = "/v1/images"
+    MODERATIONS = "/v1/moderations"
+    MODELS = "/v1/models"
+    MODEL = "/v1/models/{model}"
+    HEALTH = "/health"
+    READY = "/ready"
+    OTHER = "/v1/*"
+    """Whatever else lies under /v1/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +101,12 @@ class Classification:
     """Number, from 1, of the operator's rule that settled the class."""
 
 
+UNCLASSIFIED = Classification(
+    ClassId("none"), confidence=0.0, probabilities={}, reason="generates no text"
+)
+"""Of requests that no policy decides about."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """Facts about a request, settled before any decision."""
@@ -82,8 +118,12 @@ class RequestContext:
     """Monotonic clock."""
     path_qs: str
     headers: Headers
+    method: str = "POST"
     segment: SegmentId = POOLED
     session: SessionId = NO_SESSION
+    tenant: TenantId = ANONYMOUS
+    queue_s: float = 0.0
+    """Waited for a place, from arrival on; no pool had a part in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +145,17 @@ class AttemptEnd(StrEnum):
 
     ANSWERED = "answered"
     UNREACHABLE = "unreachable"
+    """No connection."""
+    STALE = "stale"
+    """A connection kept from before was dead; a fresh one settles it."""
     DISCONNECTED = "disconnected"
+    """The connection ended, or held no HTTP, before a byte for the client had come."""
+    BUSY = "busy"
+    """The server is full, and says so."""
+    SERVER_ERROR = "server_error"
     TIMEOUT = "timeout"
+    OVERTAKEN = "overtaken"
+    """Another server, asked meanwhile, was the first to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +184,7 @@ class Outcome:
     prompt_tokens: int | None = None
     spec: SpecUsage | None = None
     overhead_s: float | None = None
-    """Arrival until the request was handed to the upstream connection."""
+    """Arrival until the request was handed to the upstream connection, less `queue_s`."""
     error: str | None = None
     """Reason label of a failure."""
     unread: tuple[str, ...] = field(default=())

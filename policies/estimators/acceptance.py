@@ -7,7 +7,8 @@ engines print, falls with k at equal alpha: it never ranks arms.
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, count
+from operator import mul
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -115,11 +116,9 @@ def stopped_early(histogram: Sequence[int], k: int) -> tuple[int, int] | None:
         >>> stopped_early((39, 1, 0, 3), 3)
         (10, 40)
     """
-    if k < 1 or len(histogram) < 1 or any(count < 0 for count in histogram):
+    if k < 1 or len(histogram) < 1 or min(histogram) < 0 or any(histogram[k + 1 :]):
         return None
-    if any(histogram[k + 1 :]):
-        return None
-    accepted = sum(j * count for j, count in enumerate(histogram))
+    accepted = sum(map(mul, histogram, count()))
     return accepted, sum(histogram[:k])
 
 

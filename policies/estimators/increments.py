@@ -26,9 +26,11 @@ Everything but `n` and `status` comes from requests that ended well.
 
 from __future__ import annotations
 
+from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 from policies.cost import (
+    KINDS,
     MAX_TOKENS,
     MIN_STREAM_TOKENS,
     known_duration,
@@ -36,9 +38,11 @@ from policies.cost import (
     log_cost,
 )
 from policies.estimators import acceptance, histogram
-from policies.types import Status
+from policies.types import Source, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from policies.types import Counts, SpecUsage, Trial
 
 FIXED_POINT = 1_000_000
@@ -48,6 +52,16 @@ MAX_HISTOGRAM = 64
 """Longest draft whose histogram is stored."""
 
 LATENCIES = ("ttft", "tpot", "e2e", "e2ew")
+
+# Names are put together once: a request has twenty of them.
+_STATUS = {status: f"status.{status}" for status in Status}
+_SOURCE = {source: f"source.{source}" for source in Source}
+_HISTOGRAM = tuple(f"hist.{j}" for j in range(MAX_HISTOGRAM + 1))
+_TTFT, _TPOT, _E2E, _E2EW = (
+    tuple(f"{name}.{index}" for index in range(histogram.MAX_INDEX + 1)) for name in LATENCIES
+)
+_COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
+_EFFECTS = frozenset(("n", *_STATUS.values(), *chain.from_iterable(_COST.values())))
 
 
 def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
@@ -69,21 +83,23 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
         >>> sums["steps"], sums["steps.tokens"], sums["hist.0"], sums["y.s.n"]
         (43, 53, 39, 1)
     """
-    sums = {"n": 1, f"status.{trial.status}": 1}
+    sums = {"n": 1, _STATUS[trial.status]: 1}
     if trial.status is not Status.OK:
         return sums
     tokens = known_tokens(trial)
     if tokens is not None:
-        sums |= {"tokens": tokens, "tokens.n": 1}
+        sums["tokens"] = tokens
+        sums["tokens.n"] = 1
     if trial.spec is not None:
-        sums |= _speculation(trial.spec, tokens)
-    sums |= _latencies(trial, tokens)
+        _add_speculation(sums, trial.spec, tokens)
+    _add_latencies(sums, trial, tokens)
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost
-        sums[f"y.{kind}.n"] = 1
-        sums[f"y.{kind}.s"] = round(y * FIXED_POINT)
-        sums[f"y.{kind}.q"] = round(y * y * FIXED_POINT)
+        number, total, total_sq = _COST[kind]
+        sums[number] = 1
+        sums[total] = round(y * FIXED_POINT)
+        sums[total_sq] = round(y * y * FIXED_POINT)
     return sums
 
 
@@ -94,66 +110,69 @@ def effect_fields(sums: Counts) -> dict[str, int]:
         >>> effect_fields({"n": 1, "status.ok": 1, "tokens": 9, "y.s.n": 1, "ttft.7": 1})
         {'n': 1, 'status.ok': 1, 'y.s.n': 1}
     """
-    return {
-        name: value
-        for name, value in sums.items()
-        if name == "n" or name.startswith(("y.", "status."))
-    }
+    return {name: value for name, value in sums.items() if name in _EFFECTS}
 
 
-def _latencies(trial: Trial, tokens: int | None) -> dict[str, int]:
-    e2e = "e2e" if trial.streamed else "e2ew"
-    durations = {e2e: known_duration(trial.e2e_s)}
+def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> None:
+    _add_latency(sums, _E2E if trial.streamed else _E2EW, trial.e2e_s)
     if trial.streamed:
-        durations["ttft"] = known_duration(trial.ttft_s)
+        _add_latency(sums, _TTFT, trial.ttft_s)
         if tokens is not None and tokens >= MIN_STREAM_TOKENS:
-            durations["tpot"] = known_duration(trial.tpot_s)
-    return {
-        f"{name}.{histogram.bucket(seconds)}": 1
-        for name, seconds in durations.items()
-        if seconds is not None
-    }
+            _add_latency(sums, _TPOT, trial.tpot_s)
 
 
-def _speculation(spec: SpecUsage, tokens: int | None) -> dict[str, int]:
+def _add_latency(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
+    known = known_duration(seconds)
+    if known is not None:
+        sums[names[histogram.bucket(known)]] = 1
+
+
+def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) -> None:
     if not _believable(spec, tokens):
-        return {"bad": 1}
-    sums = {f"source.{spec.source}": 1}
+        sums["bad"] = 1
+        return
+    sums[_SOURCE[spec.source]] = 1
     steps, accepted, drafted = spec.steps, spec.accepted, spec.drafted
     if steps is None and tokens is not None and accepted is not None:
         steps = max(tokens - accepted, 0)
     if steps and tokens is not None:
-        sums |= {"steps": steps, "steps.n": 1, "steps.tokens": tokens}
+        sums["steps"] = steps
+        sums["steps.n"] = 1
+        sums["steps.tokens"] = tokens
     if accepted is not None:
-        sums |= {"accepted": accepted, "accepted.n": 1}
+        sums["accepted"] = accepted
+        sums["accepted.n"] = 1
         if drafted is not None:
-            sums |= {"drafted": drafted, "drafted.n": 1, "drafted.accepted": accepted}
-    return sums | _accepted_per_step(spec)
+            sums["drafted"] = drafted
+            sums["drafted.n"] = 1
+            sums["drafted.accepted"] = accepted
+    if spec.accepted_per_step is not None:
+        _add_accepted_per_step(sums, spec, spec.accepted_per_step)
 
 
-def _accepted_per_step(spec: SpecUsage) -> dict[str, int]:
-    counts, k = spec.accepted_per_step, spec.num_speculative_tokens
-    if counts is None:
-        return {}
-    sums = {f"hist.{j}": count for j, count in enumerate(counts) if count}
+def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
+    sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
+    k = spec.num_speculative_tokens
     if k is None or (spec.drafted is not None and spec.drafted != k * sum(counts)):
-        return sums  # drafts of other lengths: a short one accepted whole is not one that stopped
+        return  # drafts of other lengths: a short one accepted whole is not one that stopped
     full = acceptance.stopped_early(counts, k)
     if full is not None:
-        sums |= {"alpha.accepted": full[0], "alpha.early": full[1]}
-    return sums
+        sums["alpha.accepted"], sums["alpha.early"] = full
 
 
 def _believable(spec: SpecUsage, tokens: int | None) -> bool:
     """Whether the engine's figures agree with each other as far as they are known."""
-    counts = spec.accepted_per_step or ()
-    given = [*counts, spec.steps, spec.drafted, spec.accepted, spec.num_speculative_tokens]
-    if any(value is not None and not 0 <= value <= MAX_TOKENS for value in given):
-        return False
     accepted, drafted, steps = spec.accepted, spec.drafted, spec.steps
+    for value in (steps, drafted, accepted, spec.num_speculative_tokens):
+        if value is not None and not 0 <= value <= MAX_TOKENS:
+            return False
+    counts = spec.accepted_per_step
+    if counts and (len(counts) > MAX_HISTOGRAM + 1 or min(counts) < 0 or max(counts) > MAX_TOKENS):
+        return False
     # An answer cut in the middle of a step leaves out tokens that were accepted.
     most = None if tokens is None else tokens + MAX_HISTOGRAM
-    pairs = [(accepted, drafted), (steps, tokens), (accepted, most)]
-    if any(low is not None and high is not None and low > high for low, high in pairs):
-        return False
-    return len(counts) <= MAX_HISTOGRAM + 1
+    return _in_order(accepted, drafted) and _in_order(steps, tokens) and _in_order(accepted, most)
+
+
+def _in_order(low: int | None, high: int | None) -> bool:
+    return low is None or high is None or low <= high

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from router.admin.state import RouteState
+from router.observe.replicas import replica_gauges
 
 Gauge = tuple[str, dict[str, str], float]
 """Name, labels, value; see `router.observe.metrics.GAUGES`."""
@@ -16,8 +17,8 @@ def route_gauges(state: RouteState) -> Iterator[Gauge]:
     for arm_id, replicas in state.replicas.items():
         for item in replicas:
             labels = {"model": model, "pool": arm_id, "replica": item.replica.replica_id}
-            yield "specroute_in_flight_requests", labels, float(item.in_flight)
-            yield "specroute_replica_up", labels, float(item.up)
+            for name, value in replica_gauges(item):
+                yield name, labels, value
     plan = state.plan
     for class_id, known in state.snapshot.classes.items():
         for arm, p in zip(plan.arms, plan.proposal(class_id).probabilities, strict=True):

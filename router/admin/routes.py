@@ -10,9 +10,13 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from router.admin.drain import DrainFn, add_drain_routes
+
 StateFn = Callable[[], Awaitable[dict[str, Any]]]
 ReloadFn = Callable[[], Awaitable[dict[str, Any] | None]]
 """Reads the configuration again and tells what came of it; None where there is no file to read."""
+
+_READING = ("GET", "HEAD")
 
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -28,7 +32,10 @@ _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
 def admin_app(
-    state: StateFn, exposition: Callable[[], Awaitable[bytes]], reload: ReloadFn
+    state: StateFn,
+    exposition: Callable[[], Awaitable[bytes]],
+    reload: ReloadFn,
+    drain: DrainFn,
 ) -> web.Application:
     """The application of the admin port."""
 
@@ -48,6 +55,7 @@ def admin_app(
     app.router.add_get("/api/state", api_state)
     app.router.add_post("/api/reload", api_reload)
     app.router.add_get("/metrics", metrics)
+    add_drain_routes(app, drain)
     for path, name in (
         ("/", "status.html"),
         ("/status.js", "status.js"),
@@ -73,12 +81,13 @@ async def _loopback_name(
 async def _same_origin(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Refuses orders that a foreign web page makes its reader's browser give."""
-    if request.method not in ("GET", "HEAD"):
-        own = f"http://{request.headers.get('Host')}"
-        foreign = request.headers.get("Origin", own) != own
-        if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-            raise web.HTTPForbidden(text="The admin port takes orders from its own page only.\n")
+    """Refuses what a foreign web page sends; a browser lets it, and only hides the answer."""
+    if request.method not in _READING:
+        origin = request.headers.get("Origin")
+        host = request.headers.get("Host", "")
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
+            raise web.HTTPForbidden(text="Changes come from this page or from no page at all.\n")
     return await handler(request)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from policies.types import Arm, ArmId, ClassId, Status
+from router.admission.admission import AdmissionState
 from router.estimates.layout import COPYING, segment_of
 from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
 from router.fleet.model import RouteFacts
@@ -38,6 +39,8 @@ class RouteState:
     replicas: Mapping[ArmId, tuple[ReplicaState, ...]]
     snapshot: Snapshot
     plan: Plan
+    discovery_errors: Mapping[ArmId, str] = field(default_factory=dict)
+    """Why the servers of a pool could not be looked for, by arm."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -60,6 +63,11 @@ def store_json(store: StoreState) -> dict[str, Any]:
     return asdict(store)
 
 
+def admission_json(state: AdmissionState) -> dict[str, Any]:
+    """Places and those who wait for one, in this process."""
+    return asdict(state)
+
+
 def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
     pool = state.facts.pools[arm.arm_id]
     return {
@@ -69,15 +77,25 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "engine": pool.adapter.name,
         "lossless": pool.lossless,
         "baseline": arm.baseline,
-        "replicas": [
-            {
-                "id": item.replica.replica_id,
-                "url": item.replica.url,
-                "up": item.up,
-                "in_flight": item.in_flight,
-            }
-            for item in state.replicas[arm.arm_id]
-        ],
+        "discovery_error": state.discovery_errors.get(arm.arm_id),
+        "replicas": [_replica_json(item) for item in state.replicas[arm.arm_id]],
+    }
+
+
+def _replica_json(item: ReplicaState) -> dict[str, Any]:
+    return {
+        "id": item.replica.replica_id,
+        "url": item.replica.url,
+        "state": item.word,
+        "up": item.up,
+        "in_flight": item.in_flight,
+        "breaker": item.breaker.value,
+        "open_s": item.open_s,
+        "cooling_s": item.cooling_s,
+        "suspect": item.suspect,
+        "draining": item.draining,
+        "share": item.share,
+        "gauges": asdict(item.gauges),
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -39,15 +40,17 @@ def system_head(fields: Mapping[str, object], chars: int) -> str:
     return head
 
 
-def _system_texts(fields: Mapping[str, object]) -> Iterator[str]:
+def _system_texts(fields: Mapping[str, object]) -> list[str]:
+    texts: list[str] = []
     for name in ("system", "instructions"):
         aside = fields.get(name)
         if aside is not None:
-            yield from texts_of(aside)
+            texts += texts_of(aside)
     for message in messages_of(fields)[:MESSAGES_SEEN]:
         if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
-            return
-        yield from texts_of(message.get("content"))
+            break
+        texts += texts_of(message.get("content"))
+    return texts
 
 
 def messages_of(fields: Mapping[str, object]) -> list[object]:
@@ -59,15 +62,14 @@ def messages_of(fields: Mapping[str, object]) -> list[object]:
     return []
 
 
-def texts_of(content: object) -> Iterator[str]:
-    """Yield the texts of a content of either form, of its first parts only."""
+def texts_of(content: object) -> Sequence[str]:
+    """Return the texts of a content of either form, of its first parts only."""
     if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        for part in content[:PARTS_SEEN]:
-            text = part.get("text") if isinstance(part, dict) else part
-            if isinstance(text, str):
-                yield text
+        return (content,)
+    if not isinstance(content, list):
+        return ()
+    texts = (part.get("text") if isinstance(part, dict) else part for part in content[:PARTS_SEEN])
+    return [text for text in texts if isinstance(text, str)]
 
 
 def tool_names(fields: Mapping[str, object]) -> list[str]:
@@ -82,22 +84,37 @@ def tool_names(fields: Mapping[str, object]) -> list[str]:
     return names
 
 
-def header_values(headers: Headers, name: str) -> Iterator[str]:
-    """Yield the heads of all lines of a header.
+def header_values(headers: Headers, name: str) -> list[str]:
+    """Return the heads of all lines of a header.
 
     Args:
         headers: As the client sent them.
         name: In lower case.
     """
+    # Most lines differ in length already; lowering costs more than looking.
+    size = len(name)
+    return [
+        value[:HEADER_CHARS] for key, value in headers if len(key) == size and key.lower() == name
+    ]
+
+
+def header_value(headers: Headers, name: str) -> str:
+    """Return the head of the first line of a header; empty where there is none."""
+    size = len(name)
     for key, value in headers:
-        # Most lines differ in length already; lowering costs more than looking.
-        if len(key) == len(name) and key.lower() == name:
-            yield value[:HEADER_CHARS]
+        if len(key) == size and key.lower() == name:
+            return value[:HEADER_CHARS]
+    return ""
 
 
 def client_kind(headers: Headers) -> str:
     """Return the family of the program that sent a request."""
-    agent = next(header_values(headers, "user-agent"), "").lower()
+    return _kind_of(header_value(headers, "user-agent"))
+
+
+@lru_cache(maxsize=128)
+def _kind_of(agent: str) -> str:
+    agent = agent.lower()
     for prefix, kind in _CLIENTS:
         if agent.startswith(prefix):
             return kind

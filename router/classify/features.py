@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from bisect import bisect_left
 from functools import lru_cache
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from router.classify.lexicon import Cue, Hit, Lexicon
@@ -48,9 +50,9 @@ _TASKS: Final = frozenset(
     )
 )
 _CUES: Final = len(Cue)
+_start: Final = itemgetter(1)
 _QUESTION: Final = list(Cue).index(Cue.QUESTION)
-_GROUNDING: Final = list(Cue).index(Cue.GROUNDING)
-_ENGINEER: Final = list(Cue).index(Cue.ENGINEER)
+_PURPOSES: Final = frozenset((list(Cue).index(Cue.GROUNDING), list(Cue).index(Cue.ENGINEER)))
 _NUMBER: Final = re.compile("[0-9]+")
 _CODING_TOOL: Final = re.compile(
     r"bash|shell|terminal|exec|edit|str_replace|patch|grep|file|repo|code|commit", re.IGNORECASE
@@ -68,7 +70,6 @@ _CODE_MARKS: Final = (
 )
 """Marks of code, by a letter without which none of them need be counted."""
 _LATEX_MARKS: Final = ("\\frac", "\\(", "\\[", "\\sqrt", "\\sum", "\\int", "\\le")
-_SUM_MARKS: Final = ("$", "^", " + ", " = ")
 _MATHS_SIGNS: Final = "√∫≤≥π"
 _PHRASE: Final = math.log(100.0)
 _PAGE: Final = math.log(900.0)
@@ -171,85 +172,107 @@ def extract_features(view: RequestView, lexicon: Lexicon) -> Features:
 
 def measure(view: RequestView, lexicon: Lexicon) -> Measured:
     """Measure a view, and find its instruction on the way."""
-    turn = view.turn
-    # Cut again: a character may unfold into eighteen.
-    lead = normalise(turn.head[:LEAD_CHARS])[:LEAD_CHARS]
-    close = normalise(_close(turn))[-CLOSE_CHARS:]
-    size = float(turn.chars)
+    turn, system, prior = view.turn, view.system, view.prior
+    head, chars = turn.head, turn.chars
+    lead, close = _ends(turn)
+    size = float(chars)
     if view.script in _DENSE:
         size *= DENSITY
         lead, close = lead[: LEAD_CHARS // 2], close[-CLOSE_CHARS // 2 :]
-    code, keyed = _form(turn)
+    code, keyed = _form(head[:FORM_CHARS])
     if view.fences:
         code = max(code, 0.6 * (1.0 - keyed))
     asked, instruction = _asked(lead, close, size, view=view, lexicon=lexicon)
+    numbers, formulas, choices, asking = _marks(lead, close)
+    # In the order of the fields: naming each takes a microsecond more.
     features = Features(
-        asked=asked,
-        material=_ramp(math.log(size + 1.0), _PHRASE, _PAGE),
-        long=_ramp(size, 500.0, 1300.0),
-        context=_ramp(view.system.chars, 120.0, 450.0),
-        short=1.0 - _ramp(size, 40.0, 250.0) if size else 0.0,
-        code=code,
-        fenced=float(view.fences > 0),
-        keyed=keyed,
-        prior_code=_prior_code(view.prior),
-        prior=float(view.prior.chars > 0),
-        numbers=_numbers(lead),
-        formulas=_formulas(lead),
-        examples=_examples(turn.head[:EXAMPLES_CHARS]),
-        choices=_choices(lead, close),
-        question_mark=_question_mark(lead, close),
-        tools=float(view.tool_count > 0),
-        tool_forced=float(view.tool_forced),
-        coding_tools=_coding(view.tool_names),
-        constrained=float(view.constraint != ""),
-        agent=float(view.steps_after_turn > 0 or "tool" in view.roles),
-        prefilled_form=float(view.prefill.head.lstrip()[:1] in ("{", "[", "`", "<")),
-        infill=float(view.infill),
-        completion=float(view.completion),
+        asked,
+        _ramp(math.log(size + 1.0), _PHRASE, _PAGE),
+        _ramp(size, 500.0, 1300.0),
+        _ramp(system.chars, 120.0, 450.0),
+        1.0 - _ramp(size, 40.0, 250.0) if chars else 0.0,
+        code,
+        1.0 if view.fences else 0.0,
+        keyed,
+        _prior_code(prior) if prior.chars else 0.0,
+        1.0 if prior.chars else 0.0,
+        numbers,
+        formulas,
+        _examples(head[:EXAMPLES_CHARS]),
+        choices,
+        asking,
+        1.0 if view.tool_count else 0.0,
+        float(view.tool_forced),
+        _coding(view.tool_names) if view.tool_names else 0.0,
+        1.0 if view.constraint else 0.0,
+        1.0 if view.steps_after_turn > 0 or "tool" in view.roles else 0.0,
+        float(view.prefill.head.lstrip()[:1] in _FORM_OPENERS) if view.prefill.chars else 0.0,
+        float(view.infill),
+        float(view.completion),
     )
     return Measured(features, instruction)
 
 
+_FORM_OPENERS: Final = frozenset("{[`<")
+
+
 def _ramp(value: float, low: float, high: float) -> float:
-    share = (value - low) / (high - low)
-    if share <= 0.0:
+    if value <= low:
         return 0.0
-    return min(share, 1.0)
+    return (value - low) / (high - low) if value < high else 1.0
 
 
-def _numbers(lead: str) -> float:
+def _marks(lead: str, close: str) -> tuple[float, float, float, float]:
+    """Return the amounts of numbers, formulas, lettered answers and question marks."""
+    numbers = formulas = choices = asking = 0.0
     # Most text holds no digit, and looking for each takes less than going through the letters.
-    if not any(map(lead.__contains__, "0123456789")):
-        return 0.0
-    return min(1.0, len(_NUMBER.findall(lead)) / 4.0)
-
-
-def _formulas(lead: str) -> float:
-    marks = sum(map(lead.count, _SUM_MARKS))
+    if any(map(lead.__contains__, "1203456789")):
+        numbers = sum([1.0 for _ in islice(_NUMBER.finditer(lead), 4)]) / 4.0
+    count = lead.count
+    marks = count("$") + count("^") + count(" + ") + count(" = ")
     if "\\" in lead:
-        marks += sum(map(lead.count, _LATEX_MARKS))
+        marks += sum(map(count, _LATEX_MARKS))
     if not lead.isascii():
-        marks += sum(map(lead.count, _MATHS_SIGNS))
-    return min(1.0, marks / 3.0)
+        marks += sum(map(count, _MATHS_SIGNS))
+    if marks:
+        formulas = min(1.0, marks / 3.0)
+    if _lettered(lead) or _lettered(close):
+        choices = 1.0
+    # Question marks of all scripts have been folded into one.
+    if "?" in lead or "?" in close:
+        first = lead.partition("\n")[0].rstrip()
+        last = (close or lead).rstrip()
+        asking = 1.0 if first.endswith("?") or last.endswith("?") else 0.5
+    return numbers, formulas, choices, asking
+
+
+def _lettered(text: str) -> bool:
+    if ")" in text and "b)" in text:
+        return "a)" in text and "c)" in text
+    return "\nb." in text and "\na." in text and "\nc." in text
 
 
 def _examples(opening: str) -> float:
-    if ":" not in opening:
-        return 0.0
-    opening = opening.lower()
-    return float("input:" in opening and "output:" in opening)
+    return float("nput:" in opening and "utput:" in opening)
 
 
-def _close(turn: Excerpt) -> str:
+def _ends(turn: Excerpt) -> tuple[str, str]:
+    """Return the beginning and the end of a turn, normalised; no end where all is beginning."""
+    lead = turn.head[:LEAD_CHARS]
     if turn.tail:
-        return turn.tail[-CLOSE_CHARS:]
-    return turn.head[max(LEAD_CHARS, turn.chars - CLOSE_CHARS) :]
+        close = turn.tail[-CLOSE_CHARS:]
+    elif turn.chars > LEAD_CHARS:
+        close = turn.head[max(LEAD_CHARS, turn.chars - CLOSE_CHARS) :]
+    else:
+        return normalise(lead)[:LEAD_CHARS], ""
+    # Both in one go; what is in between stands in no text that people write.
+    lead, _, close = normalise(f"{lead}\1{close}").partition("\1")
+    # Cut again: a character may unfold into eighteen.
+    return lead[:LEAD_CHARS], close[-CLOSE_CHARS:]
 
 
-def _form(excerpt: Excerpt) -> tuple[float, float]:
+def _form(text: str) -> tuple[float, float]:
     """Measure how much a text looks like code, and like JSON."""
-    text = excerpt.head[:FORM_CHARS]
     if not any(map(text.__contains__, _CODE_SIGNS)):
         return 0.0, 0.0
     marks = sum([sum(map(text.count, marks)) for sign, marks in _CODE_MARKS if sign in text])
@@ -259,36 +282,11 @@ def _form(excerpt: Excerpt) -> tuple[float, float]:
 
 
 def _prior_code(prior: Excerpt) -> float:
-    if not prior.chars:
-        return 0.0
     fenced = "```" in prior.head or "```" in prior.tail
-    return max(_form(prior)[0], 0.8 * fenced)
-
-
-def _choices(lead: str, close: str) -> float:
-    for text in (lead, close):
-        if "a)" in text and "b)" in text and "c)" in text:
-            return 1.0
-        if "\na." in text and "\nb." in text and "\nc." in text:
-            return 1.0
-    return 0.0
-
-
-def _question_mark(lead: str, close: str) -> float:
-    asked = lead + close
-    if not ("?" in asked or "\u061f" in asked or "\uff1f" in asked):
-        return 0.0
-    first = lead.partition("\n")[0].rstrip()[-1:]
-    last = (close or lead).rstrip()[-1:]
-    return 1.0 if first in _QUESTION_MARKS or last in _QUESTION_MARKS else 0.5
-
-
-_QUESTION_MARKS: Final = frozenset("?\u061f\uff1f")
+    return max(_form(prior.head[:FORM_CHARS])[0], 0.8 * fenced)
 
 
 def _coding(names: tuple[str, ...]) -> float:
-    if not names:
-        return 0.0
     return sum(_CODING_TOOL.search(name) is not None for name in names) / len(names)
 
 
@@ -301,42 +299,50 @@ def _asked(
     counts in full; beside a task in the turn it is a side remark.
     """
     strengths = [0.0] * _CUES
-    last_line = close.rstrip().rfind("\n") + 1
-    closing = last_line if 0 < len(close) - last_line < INSTRUCTION_CHARS else len(close)
-    clear = _add(strengths, lexicon.scan(close), close, (0, closing))
-    hits = lexicon.scan(lead)
+    clear = False
+    if close:
+        # Both in one go: no term reaches over two line breaks.
+        text = f"{lead}\n\n{close}"
+        begin = len(lead) + 2
+        found = lexicon.scan(text)
+        cut = bisect_left(found, begin, key=_start)
+        hits = found[:cut]
+        last = max(begin, text.rstrip().rfind("\n") + 1)
+        short = 0 < len(text) - last < INSTRUCTION_CHARS
+        clear = _add(strengths, found[cut:], text, begin, last if short else len(text))
+    else:
+        hits = lexicon.scan(lead)
     task = len(lead)
-    for cues, start in hits:
+    for cues, start, _ in hits:
         if not _TASKS.isdisjoint(cues):
             task = start
             break
     opening = _opening(lead, task)
-    if clear and _is_prose(lead):
+    before = after = len(lead)
+    if clear and "\n" not in lead[:INSTRUCTION_CHARS]:
         # A long first line with the task after the text is text.
-        bounds = (0, len(lead))
+        before = 0
     elif task < opening:
         # The task stands first, so what follows its line or colon is material.
-        bounds = (opening, len(lead))
-    elif size <= WHOLE_CHARS:
-        bounds = (len(lead), len(lead))
-    else:
-        bounds = (opening, _closing(lead, close))
-    clear |= _add(strengths, hits, lead, bounds)
+        before = opening
+    elif size > WHOLE_CHARS:
+        before, after = opening, _closing(lead, close)
+    clear |= _add(strengths, hits, lead, before, after)
     if view.system.chars:
-        aside = _aside(view.system.head[:SYSTEM_CHARS], lexicon)
         share = 0.3 if clear else 1.0
-        for cue, strength in aside:
-            strengths[cue] = max(strengths[cue], share * strength)
-            # These say what the application is for, whatever the turn asks.
-            if cue in (_GROUNDING, _ENGINEER):
-                strengths[cue] = max(strengths[cue], strength)
-    return CueStrengths(*strengths), _instruction(lead, close, opening, whole=size <= WHOLE_CHARS)
+        for cue, strength in _aside(view.system.head[:SYSTEM_CHARS], lexicon):
+            # Some say what the application is for, whatever the turn asks.
+            counted = strength if cue in _PURPOSES else share * strength
+            strengths[cue] = max(strengths[cue], counted)
+    whole = size <= WHOLE_CHARS
+    return (
+        CueStrengths._make(strengths),
+        lead[:WHOLE_CHARS] if whole else _instruction(lead, close, opening),
+    )
 
 
-def _instruction(lead: str, close: str, opening: int, *, whole: bool) -> str:
-    """Join what likely instructs: the first line, and the last unless all is one instruction."""
-    if whole:
-        return lead[:WHOLE_CHARS]
+def _instruction(lead: str, close: str, opening: int) -> str:
+    """Join what likely instructs: the first line, and the last."""
     last = close.rstrip().rpartition("\n")[2]
     if len(last) >= INSTRUCTION_CHARS:
         last = last[-CLOSING_CHARS:]
@@ -348,12 +354,8 @@ def _aside(system: str, lexicon: Lexicon) -> tuple[tuple[int, float], ...]:
     """Add up the cues that a system prompt has; an application sends the same one each time."""
     strengths = [0.0] * _CUES
     system = normalise(system)[:SYSTEM_CHARS]
-    _add(strengths, lexicon.scan(system), system, (len(system), 0))
+    _add(strengths, lexicon.scan(system), system, len(system), 0)
     return tuple((cue, strength) for cue, strength in enumerate(strengths) if strength)
-
-
-def _is_prose(lead: str) -> bool:
-    return "\n" not in lead[:INSTRUCTION_CHARS]
 
 
 def _opening(lead: str, task: int) -> int:
@@ -380,38 +382,37 @@ def _closing(lead: str, close: str) -> int:
     return max(lead.rstrip().rfind("\n") + 1, len(lead) - INSTRUCTION_CHARS // 2)
 
 
-def _add(
-    strengths: list[float], hits: Iterable[Hit], text: str, instruction: tuple[int, int]
-) -> bool:
+def _add(strengths: list[float], hits: list[Hit], text: str, before: int, after: int) -> bool:
     """Add the cues of `hits`; say whether a task was clearly among them.
 
-    Words count in full before the first and after the second position of `instruction`.
+    Words count in full before the position `before` and from `after` on.
     """
-    before, after = instruction
     first = True
     clear = False
-    for cues, start in hits:
-        weight = 1.0 if start < before or start >= after else 0.3
+    for cues, start, _ in hits:
+        full = start < before or start >= after
         for cue in cues:
-            strength = weight
-            if cue == _QUESTION:
-                if not _begins_sentence(text, start):
-                    strength *= 0.3
-            elif cue in _TASKS:
-                clear |= weight == 1.0
+            strength = 1.0 if full else 0.3
+            if cue in _TASKS:
+                clear |= full
                 if first:
                     # What is named first is the task; later verbs are often part of the text.
                     strength *= 1.4
                     first = False
+            elif cue == _QUESTION and not _begins_sentence(text, start):
+                strength *= 0.3
             known = strengths[cue]
-            strengths[cue] = (
-                strength + 0.15 * known if strength > known else known + 0.15 * strength
-            )
+            if not known:
+                strengths[cue] = strength
+            elif strength > known:
+                strengths[cue] = strength + 0.15 * known
+            else:
+                strengths[cue] = known + 0.15 * strength
     return clear
 
 
 def _begins_sentence(text: str, start: int) -> bool:
-    return start == 0 or text[max(0, start - 2) : start].strip(" ") in _SENTENCE_ENDS
+    return text[max(0, start - 2) : start].strip(" ") in _SENTENCE_ENDS
 
 
-_SENTENCE_ENDS: Final = frozenset(("", "\n", ".", ":", "?", "!", ",", "\u060c", "\u061f"))
+_SENTENCE_ENDS: Final = frozenset(("", "\n", ".", ":", "?", "!", ","))

@@ -7,18 +7,30 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-BITS: Final = 12
+BITS: Final = 11
 """Two to this power is the number of buckets."""
-LONGEST: Final = 5
-"""Characters of the longest pieces; the shortest have two, which are words in Han script."""
+LENGTHS: Final = (2, 4)
+"""Characters of the pieces: two are a word in Han script, four the stem of one in an alphabet."""
 
-_STEP: Final = np.uint32(0x01000193)
-_SPREAD: Final = np.uint32(0x9E3779B1)
-_SHIFT: Final = np.uint32(32 - BITS)
+_LONGEST: Final = max(LENGTHS)
+_CODE: Final = np.dtype("<u2")
+_STRIDES: Final = (_CODE.itemsize, _CODE.itemsize)
+_SHIFT: Final = np.uint16(8 * _CODE.itemsize - BITS)
+_FACTORS: Final = (0x9E37, 0x6A95, 0xC2B3, 0x85EB)
+"""Odd numbers that spread characters over the upper bits, one for each place in a piece."""
+_HASHING: Final = np.array(
+    [
+        [factor if place < length else 0 for length in LENGTHS]
+        for place, factor in enumerate(_FACTORS)
+    ],
+    dtype=_CODE,
+)
+_PADDING: Final = "\0" * (_LONGEST - min(LENGTHS))
+"""Adds nothing to a hash, so that the end of the text has pieces too."""
 
 
 def presence(text: str) -> NDArray[np.float32]:
-    """Mark the buckets of every piece of two to `LONGEST` characters of normalised `text`.
+    """Mark the buckets of every piece of normalised `text`.
 
     A piece counts once however often it stands there, so no repetition outweighs the rest.
 
@@ -28,19 +40,13 @@ def presence(text: str) -> NDArray[np.float32]:
     Returns:
         Ones and zeros of shape (2 ** BITS,); at least one is set.
     """
-    letters = f" {text} ".encode("utf-32-le", "surrogatepass")
-    # The hash is linear, so what spreads it over the upper bits may as well be multiplied first.
-    codes = np.frombuffer(letters, dtype="<u4") * _SPREAD
-    marks = np.zeros(2**BITS, dtype=np.float32)
-    rolling = codes
-    pieces = []
-    for length in range(2, min(LONGEST, len(codes)) + 1):
-        # Rolling from the last length: the hash so far, moved on by one character.
-        rolling = rolling[:-1] * _STEP
-        rolling += codes[length - 1 :]
-        pieces.append(rolling)
-    hashes = np.concatenate(pieces)
+    letters = f" {text} {_PADDING}".encode("utf-16-le", "surrogatepass")
+    count = len(letters) // _CODE.itemsize - _LONGEST + 1
+    # Each row is the piece that begins there: one product hashes them all, modulo 2 ** 16.
+    pieces = np.ndarray((count, _LONGEST), _CODE, letters, 0, _STRIDES)
+    hashes = np.matmul(pieces, _HASHING)
     hashes >>= _SHIFT
+    marks = np.zeros(2**BITS, dtype=np.float32)
     # Indices of numpy's own kind spare it a slower conversion.
     marks[hashes.astype(np.intp)] = 1.0
     return marks

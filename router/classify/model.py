@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,16 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.classify.base import CLASSES
-from router.classify.grams import BITS, LONGEST
+from router.classify.grams import BITS, LENGTHS
 from router.classify.rules import RULES
-from router.classify.vector import FIRST_RULE, NAMES
+from router.classify.vector import FIRST_RULE, NAMES, Doubles
 
 Floats = NDArray[np.float32]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 GRAIN: Final = 2.0**-10
 """Weights of pieces are multiples of this, and at most `LARGEST`."""
 LARGEST: Final = 8.0
+DENSE_GRAIN: Final = 2.0**-16
+"""Weights of measurements are multiples of this, and at most `DENSE_LARGEST`."""
+DENSE_LARGEST: Final = 64.0
 
 
 def votes() -> Floats:
@@ -39,7 +43,7 @@ def votes() -> Floats:
 
 def layout() -> str:
     """Name the input's layout: weights of another one mean something else."""
-    parts = "\n".join((str(FORMAT), *CLASSES, *NAMES, str(BITS), str(LONGEST)))
+    parts = "\n".join((str(FORMAT), *CLASSES, *NAMES, str(BITS), str(LENGTHS)))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
@@ -47,6 +51,12 @@ def grained(pieces: Floats) -> Floats:
     """Round weights so that any sum of a few hundred of them is exact."""
     rounded: Floats = np.clip(np.round(pieces / GRAIN) * GRAIN, -LARGEST, LARGEST)
     return rounded.astype(np.float16).astype(np.float32)
+
+
+def grained_dense(dense: Floats) -> Doubles:
+    """Round weights of measurements so that any sum of their products is exact."""
+    rounded = np.round(dense.astype(np.float64) / DENSE_GRAIN) * DENSE_GRAIN
+    return np.clip(rounded, -DENSE_LARGEST, DENSE_LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +71,16 @@ class Model:
     """
 
     bias: Floats
-    dense: Floats
+    dense: Doubles
     pieces: Floats
     temperature: float
-
-    def measured(self, inputs: Floats) -> Floats:
-        """Return what the measurements add to the score of each class.
-
-        Row by row: a matrix product would add up in an order that depends on where in memory the
-        input happens to lie, and the same request must get the same answer.
-        """
-        added: Floats = np.add.reduce(self.dense * inputs[:, np.newaxis], axis=0)
-        added += self.bias
-        return added
-
-    def wording(self, marks: Floats) -> Floats:
-        """Return what the wording adds to the score of each class.
-
-        Args:
-            marks: What `grams.presence` found in the instruction.
-        """
-        # Multiples of `GRAIN` small enough that sums are exact, in whatever order they are formed.
-        added: Floats = self.pieces @ marks
-        # As many as there are distinct pieces: long instructions weigh no more than short ones.
-        added /= math.sqrt(float(marks @ marks))
-        return added
-
-    def probabilities(self, scores: Floats) -> list[float]:
-        """Turn scores into calibrated probabilities of `CLASSES`."""
-        # Ten numbers: plain floats are quicker than arrays.
-        listed: list[float] = scores.tolist()
-        top = max(listed)
-        cooling = 1.0 / self.temperature
-        weights = [math.exp((score - top) * cooling) for score in listed]
-        total = sum(weights)
-        return [weight / total for weight in weights]
 
     def save(self, path: Path) -> None:
         """Write the weights; the same weights give the same bytes."""
         arrays = {
             "layout": np.array(layout()),
             "bias": self.bias,
-            "dense": self.dense,
+            "dense": self.dense.astype(np.float32),
             "pieces": self.pieces.astype(np.float16),
             "temperature": np.array(self.temperature, dtype=np.float32),
         }
@@ -112,6 +90,57 @@ class Model:
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 with archive.open(entry, "w") as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+class Scorer:
+    """A model laid out for judging one request at a time.
+
+    Args:
+        model: The weights.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._bias: list[float] = model.bias.tolist()
+        self._dense = model.dense
+        # A row of ones counts the pieces in the same product.
+        ones = np.ones((1, 2**BITS), dtype=np.float32)
+        self._pieces = np.ascontiguousarray(np.vstack([model.pieces, ones]))
+        self._cooling = 1.0 / model.temperature
+
+    def wording(self, marks: Floats) -> list[float]:
+        """Return what the wording adds to the score of each class.
+
+        Args:
+            marks: What `grams.presence` found in the instruction.
+        """
+        # Multiples of `GRAIN` small enough that sums are exact, in whatever order they are formed.
+        added: list[float] = (self._pieces @ marks).tolist()
+        # Long instructions weigh no more than short ones.
+        share = 1.0 / math.sqrt(added.pop())
+        return [weight * share for weight in added]
+
+    def probabilities(self, inputs: Doubles, wording: Sequence[float]) -> list[float]:
+        """Return calibrated probabilities of `CLASSES`.
+
+        Inputs and weights are multiples of grains small enough that sums are exact, in whatever
+        order they are formed: the same request gets the same answer.
+
+        Args:
+            inputs: The measurements, see `vector`.
+            wording: What the wording adds.
+        """
+        measured: list[float] = (inputs @ self._dense).tolist()
+        # Ten numbers: plain floats are quicker than arrays.
+        parts = zip(self._bias, measured, wording, strict=True)
+        return softmax([bias + measure + word for bias, measure, word in parts], self._cooling)
+
+
+def softmax(scores: Sequence[float], cooling: float) -> list[float]:
+    """Turn scores into shares that sum to 1; the larger `cooling`, the more they differ."""
+    top = max(scores)
+    weights = [math.exp((score - top) * cooling) for score in scores]
+    scale = 1.0 / sum(weights)
+    return [weight * scale for weight in weights]
 
 
 def load(path: Path) -> Model:
@@ -126,7 +155,7 @@ def load(path: Path) -> Model:
             found = str(arrays["layout"])
             model = Model(
                 bias=arrays["bias"].astype(np.float32),
-                dense=arrays["dense"].astype(np.float32),
+                dense=arrays["dense"].astype(np.float64),
                 pieces=arrays["pieces"].astype(np.float32),
                 temperature=float(arrays["temperature"]),
             )

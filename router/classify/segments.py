@@ -111,7 +111,7 @@ class Fingerprints:
             return POOLED
         system = system_head(request.fields, RAW_CHARS)
         tools = sorted(tool_names(request.fields))
-        if not tools and not system.strip():
+        if not tools and (not system or system.isspace()):
             return POOLED
         client = client_kind(request.headers)
         digest = blake2b(_bytes(client, tools, system), key=self._key, digest_size=16).digest()

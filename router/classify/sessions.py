@@ -10,7 +10,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
 
 from policies.types import ClassId, Status
-from router.classify.application import header_values, messages_of, system_head, texts_of
+from router.classify.application import header_value, messages_of, system_head, texts_of
 from router.classify.base import OTHER
 from router.classify.text import normalise
 from router.types import NO_SESSION, SessionId
@@ -105,8 +105,7 @@ class SessionClassifier:
             return NO_SESSION
         # The model and the credential keep strangers out of each other's sessions.
         headers = request.headers
-        scope = next(header_values(headers, "authorization"), "")
-        scope = scope or next(header_values(headers, "x-api-key"), "")
+        scope = header_value(headers, "authorization") or header_value(headers, "x-api-key")
         text = "\0".join((request.model[:KEY_CHARS], scope, kind, named))
         data = text.encode("utf-8", "surrogatepass")
         return SessionId(blake2b(data, key=self._key, digest_size=8).hexdigest())
@@ -117,14 +116,13 @@ class SessionClassifier:
         if session == NO_SESSION:
             return own
         now = self._clock.monotonic()
-        memory = self._sessions.get(session)
+        memory = self._sessions.pop(session, None)
         if memory is None or now - memory.seen_s > FORGET_S:
             blended, tokens = own, None
         else:
             blended, tokens = _blend(own, memory, inherited(request, own)), memory.tokens
         kept = {name: p for name, p in blended.probabilities.items() if p >= SMALLEST}
         self._sessions[session] = _Memory(kept, blended.copy_ratio, now, tokens)
-        self._sessions.move_to_end(session)
         if len(self._sessions) > self._capacity:
             self._sessions.popitem(last=False)
         return blended
@@ -176,6 +174,8 @@ def _left_unsaid(content: object, own: Classification) -> float:
         return RESULT if own.class_id == OTHER else 0.0
     if size <= LONGEST_BARE and normalise(said.strip(_POINTS)) in _GO_ON:
         return BARE
+    if size >= SHORT_CHARS:
+        return 0.0
     letters = size * (DENSE if said and max(said) >= _FIRST_DENSE else 1.0)
     return SHORT * max(0.0, 1.0 - letters / SHORT_CHARS) * _unsure(own)
 
@@ -224,7 +224,7 @@ def _band(tokens: int) -> LengthBand:
 def _named(request: ParsedRequest) -> tuple[str, str]:
     """Return what names the session, and where that was found."""
     fields = request.fields
-    given = next(header_values(request.headers, HEADER), "")
+    given = header_value(request.headers, HEADER)
     if given:
         return HEADER, given
     for name in _KEYS:
@@ -233,7 +233,7 @@ def _named(request: ParsedRequest) -> tuple[str, str]:
             return name, f"{len(key)} {key[:KEY_CHARS]}"
     for message in messages_of(fields)[:MESSAGES_SEEN]:
         if isinstance(message, dict) and message.get("role") == "user":
-            said = next(texts_of(message.get("content")), "")
+            said = next(iter(texts_of(message.get("content"))), "")
             system = system_head(fields, PREFIX_CHARS)
             return "prefix", f"{system}\0{len(said)} {said[:PREFIX_CHARS]}"
     return "", ""

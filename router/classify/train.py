@@ -24,7 +24,7 @@ from router.classify.base import CHAT, CLASSES
 from router.classify.features import measure
 from router.classify.grams import presence
 from router.classify.lexicon import built_in
-from router.classify.model import Floats, Model, grained, votes
+from router.classify.model import Floats, Model, grained, grained_dense, votes
 from router.classify.vector import vector
 from router.classify.view import view_request
 from router.classify.written import compose
@@ -181,7 +181,7 @@ def fit(examples: Examples, written: Examples, settings: Settings) -> Model:
     bias[CLASSES.index(CHAT)] += scale * CHAT_START
     return Model(
         bias=bias.astype(np.float32),
-        dense=(measures + scale * votes()).astype(np.float32),
+        dense=grained_dense(measures + scale * votes()),
         pieces=grained(np.ascontiguousarray(settings.wording * learned[dense.shape[1] :].T)),
         temperature=1.0,
     )

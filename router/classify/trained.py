@@ -11,6 +11,7 @@ from router.classify.expect import copy_ratio, length_band
 from router.classify.features import measure
 from router.classify.grams import presence
 from router.classify.lexicon import built_in
+from router.classify.model import Scorer
 from router.classify.rules import RULES
 from router.classify.vector import FIRST_RULE, vector
 from router.classify.view import RequestView, view_request
@@ -18,7 +19,8 @@ from router.types import Classification
 
 if TYPE_CHECKING:
     from policies.types import ClassId
-    from router.classify.model import Floats, Model
+    from router.classify.model import Model
+    from router.classify.vector import Doubles
     from router.types import ParsedRequest
 
 CONFIDENCE_FLOOR: Final = 0.25
@@ -38,26 +40,27 @@ class TrainedClassifier:
     """
 
     def __init__(self, model: Model, floor: float = CONFIDENCE_FLOOR) -> None:
-        self._model = model
+        self._scorer = Scorer(model)
         self._floor = floor
         self._lexicon = built_in()
         # A constant shift of all classes changes no probability, and makes shares comparable.
-        self._pull: Floats = model.dense[_RULES] - model.dense[_RULES].mean(axis=1, keepdims=True)
+        ruled = model.dense[_RULES]
+        self._pull = np.ascontiguousarray((ruled - ruled.mean(axis=1, keepdims=True)).T)
 
     def classify(self, request: ParsedRequest) -> Classification:
         """Say what `request` is about."""
         view = view_request(request)
         if not _readable(view):
             return Classification(OTHER, 1.0, _NO_TEXT, "there is no text to read")
-        model = self._model
         measured = measure(view, self._lexicon)
-        inputs = np.array(vector(view, measured.features), dtype=np.float32)
-        wording = model.wording(presence(measured.instruction))
-        chances = model.probabilities(model.measured(inputs) + wording)
-        best = chances.index(max(chances))
+        inputs = vector(view, measured.features)
+        wording = self._scorer.wording(presence(measured.instruction))
+        chances = self._scorer.probabilities(inputs, wording)
+        top = max(chances)
+        best = chances.index(top)
         probabilities: dict[ClassId, float] = dict(zip(CLASSES, chances, strict=True))
         probabilities[OTHER] = 0.0
-        if chances[best] < self._floor:
+        if top < self._floor:
             class_id, reason = OTHER, "no class stands out"
         else:
             class_id, reason = CLASSES[best], self._reason(best, inputs, wording)
@@ -70,13 +73,12 @@ class TrainedClassifier:
             length_band(probabilities, view, measured.features),
         )
 
-    def _reason(self, best: int, inputs: Floats, wording: Floats) -> str:
+    def _reason(self, best: int, inputs: Doubles, wording: list[float]) -> str:
         """Name the rule, and the wording, where they speak for a class."""
-        shares = inputs[_RULES] * self._pull[:, best]
+        shares = inputs[_RULES] * self._pull[best]
         strongest = int(shares.argmax())
         ruled = float(shares[strongest])
-        by_class = wording.tolist()
-        spoken = by_class[best] - sum(by_class) / len(by_class)
+        spoken = wording[best] - sum(wording) / len(wording)
         rule = RULES[strongest].reason if ruled > 0.0 else ""
         if spoken <= 0.0 or (rule and spoken < SIDE_REMARK * ruled):
             return rule or "the likeliest by shape and size"

@@ -16,9 +16,11 @@ from router import __version__
 from router.app import Application
 from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
+from router.cli.drain import drain_server
 from router.cli.report import markdown, report
 from router.cli.status import render_state, watch
 from router.config.load import load_config
+from router.config.models import Pool
 from router.errors import ConfigError, StartError
 from router.observe.log import configure_logging
 from router.processes.reload import ConfigFile, Loaded
@@ -139,7 +141,7 @@ def check(
     for route in config.routes:
         _out.print(f"{route.model}: policy {route.policy.name}, baseline {route.baseline}")
         for pool in route.pools:
-            servers = ", ".join(replica.url for replica in pool.replicas)
+            servers = ", ".join(_servers(pool))
             _out.print(f"  {pool.name}: {pool.method} on {pool.engine}, {servers}")
         methods = {pool.name: pool.method for pool in route.pools}
         if methods[route.baseline] != "none":
@@ -148,6 +150,29 @@ def check(
                 "over it, not over plain decoding"
             )
     _out.print(f"{file}: ok")
+
+
+def _servers(pool: Pool) -> list[str]:
+    found = pool.discover
+    if found is None:
+        return [replica.url for replica in pool.replicas]
+    if found.dns is not None:
+        return [f"those of {found.dns.name} in DNS ({found.dns.type})"]
+    return [f"those listed in {found.file}"]
+
+
+@app.command()
+def drain(
+    replica: Annotated[str, typer.Argument(help="Server, as `specroute status` names it: POOL/N.")],
+    url: AdminUrl = "http://127.0.0.1:8081",
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="Give it requests again.")] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Its route, where pools of several have that name.")
+    ] = None,
+) -> None:
+    """Take one server out: what it works on is finished, and it gets nothing new."""
+    _out.print(drain_server(url, replica, undo=undo, model=model))
 
 
 @app.command()

@@ -73,15 +73,17 @@ def _notes(state: dict[str, Any]) -> Iterator[str]:
 
 
 def _route(route: dict[str, Any]) -> RenderableType:
-    down = [
-        replica["id"]
-        for pool in route["pools"]
-        for replica in pool["replicas"]
-        if not replica["up"]
-    ]
+    replicas = [replica for pool in route["pools"] for replica in pool["replicas"]]
+    down = [replica["id"] for replica in replicas if replica["state"] == "down"]
     title = f"{route['model']}  policy {route['policy']}  baseline {route['baseline']}"
     if down:
         title += f"  down: {', '.join(down)}"
+    for replica in replicas:
+        if replica["state"] not in ("up", "down"):
+            title += f"  {replica['id']}: {replica['state']}"
+    for pool in route["pools"]:
+        if pool["discovery_error"] is not None:
+            title += f"  {pool['name']}: the last servers known, {pool['discovery_error']}"
     return Group(class_table(route, title), *(_event(event) for event in _latest(route)))
 
 

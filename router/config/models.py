@@ -35,6 +35,42 @@ class Model(BaseModel):
     )
 
 
+class Cors(Model):
+    """Which web pages may call the proxy from a browser."""
+
+    origins: tuple[str, ...] = Field(
+        (),
+        max_length=256,
+        description=(
+            "Origins as browsers send them, such as https://app.example.com; `*` for any. With "
+            "none, nothing is added and nothing that engines say about it is touched."
+        ),
+    )
+    credentials: bool = Field(
+        default=False,
+        description="Whether these pages may send cookies and the like; not with `*`.",
+    )
+    max_age_s: int = Field(
+        600, ge=0, le=86_400, description="How long browsers may remember the answer, in seconds."
+    )
+
+    @field_validator("origins")
+    @classmethod
+    def _plain_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            parts = urlsplit(origin)
+            plain = parts.scheme and parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"
+            if origin != "*" and not (plain and origin.isascii() and origin.isprintable()):
+                raise ValueError(f"{origin!r} must be * or scheme://host[:port], without a path")
+        return value
+
+    @model_validator(mode="after")
+    def _no_credentials_for_all(self) -> Self:
+        if self.credentials and "*" in self.origins:
+            raise ValueError("credentials: must name the origins, not `*`")
+        return self
+
+
 class Listen(Model):
     """Where clients connect."""
 
@@ -54,6 +90,19 @@ class Listen(Model):
         ge=1024,
         description="Largest request body accepted, in bytes; beyond it clients get 413.",
     )
+    keepalive_s: float = Field(
+        75.0,
+        gt=0,
+        le=86_400,
+        description="After how long an idle client connection is closed, in seconds.",
+    )
+    max_buffered_bytes: int = Field(
+        256 * 1024 * 1024,
+        description=(
+            "Most bytes of request bodies held in memory, all requests together; beyond it clients "
+            "get 503. At least max_body_bytes."
+        ),
+    )
     drain_s: float = Field(
         30.0,
         ge=0,
@@ -72,6 +121,47 @@ class Listen(Model):
     response_headers: bool = Field(
         default=True,
         description="Whether replies carry x-specroute-request-id, -pool, -method and -class.",
+    )
+    cors: Cors = Field(
+        default_factory=Cors, description="Which web pages may call the proxy from a browser."
+    )
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Self:
+        if self.max_buffered_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"max_buffered_bytes ({self.max_buffered_bytes}) must be at least max_body_bytes "
+                f"({self.max_body_bytes}), or the largest body could never be read"
+            )
+        return self
+
+
+class Admission(Model):
+    """How many requests each process serves at a time; see docs/admission.md."""
+
+    max_concurrent: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000,
+        description="Requests served at a time; the others wait. For each process.",
+    )
+    max_concurrent_per_tenant: int = Field(
+        2048,
+        ge=1,
+        le=1_000_000,
+        description="Requests of one tenant served at a time. For each process.",
+    )
+    max_waiting: int = Field(
+        1024,
+        ge=0,
+        le=100_000,
+        description="Requests that may wait, over all tenants; beyond it clients get 429.",
+    )
+    max_wait_s: float = Field(
+        5.0,
+        ge=0,
+        le=300,
+        description="Longest wait, in seconds; after it clients get 429. 0: nobody waits.",
     )
 
 
@@ -268,6 +358,12 @@ class Replica(Model):
     """One server of a pool."""
 
     url: str = Field(description="Base URL without /v1, such as http://10.0.0.5:8000.")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        description="Share of the pool's load that it should carry, relative to the others.",
+    )
 
     @field_validator("url")
     @classmethod
@@ -288,11 +384,195 @@ class Timeouts(Model):
     """Limits of one try at a replica, in seconds."""
 
     connect_s: float = Field(5.0, gt=0, allow_inf_nan=False, description="To connect.")
+    header_s: float = Field(
+        600.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="From a request's last byte to its answer's head; whole answers come then.",
+    )
+    first_content_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="From a request's last byte to a stream's first content; null for no limit.",
+    )
     idle_s: float = Field(
         600.0,
         gt=0,
         allow_inf_nan=False,
-        description="Between two reads from the engine, the first one included.",
+        description="Between two reads of an answer's body.",
+    )
+    total_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="For a whole answer, however well it goes on; null for no limit.",
+    )
+
+
+class DnsDiscovery(Model):
+    """Servers behind a name in DNS."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=253,
+        description="Name to look up, such as vllm.default.svc.cluster.local.",
+    )
+    type: Literal["A", "SRV"] = Field(
+        "A", description="A takes all IPv4 and IPv6 addresses; SRV takes hosts, ports and weights."
+    )
+    port: int | None = Field(
+        None, ge=1, le=65535, description="Port of the servers; with SRV the records tell it."
+    )
+    scheme: Literal["http", "https"] = Field(
+        "http", description="https needs SRV, whose records name hosts that certificates can name."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        if self.type == "A" and self.port is None:
+            raise ValueError("port: is required with type A")
+        if self.type == "SRV" and self.port is not None:
+            raise ValueError("port: must be left out with type SRV, whose records tell it")
+        if self.type == "A" and self.scheme == "https":
+            raise ValueError("scheme: https needs type SRV: no certificate names an address")
+        return self
+
+
+class Discover(Model):
+    """How a pool's servers are found where they are not listed; one of `dns` and `file`."""
+
+    dns: DnsDiscovery | None = Field(None, description="By DNS.")
+    file: str | None = Field(
+        None,
+        min_length=1,
+        description="In a file: a YAML or JSON list of URLs, read again whenever it changes.",
+    )
+    interval_s: float = Field(5.0, gt=0, le=3600, description="Between two looks, in seconds.")
+    timeout_s: float = Field(5.0, gt=0, le=60, description="Limit of a look, in seconds.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.dns is None) == (self.file is None):
+            raise ValueError("must hold either dns or file")
+        return self
+
+
+class Breaker(Model):
+    """When a server that fails is left alone, and for how long."""
+
+    failures: int = Field(
+        3, ge=1, le=1000, description="Failed requests in a row that open the breaker."
+    )
+    failure_ratio: float = Field(
+        0.5, gt=0, le=1, description="Share of failed requests over the window that opens it."
+    )
+    window_s: float = Field(30.0, gt=0, le=3600, description="Length of that window, in seconds.")
+    least_requests: int = Field(
+        10,
+        ge=1,
+        le=10_000,
+        description="Requests of the window below which the share says nothing.",
+    )
+    open_s: float = Field(
+        1.0,
+        gt=0,
+        le=3600,
+        description="How long it stays open at first, in seconds; twice as long each time again.",
+    )
+    open_cap_s: float = Field(
+        60.0, gt=0, le=3600, description="How long it stays open at most, in seconds."
+    )
+    probes: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="Requests that then try the server at a time; as many must succeed to close.",
+    )
+
+
+class Health(Model):
+    """How it is told that a server should get no requests; see docs/balancing.md."""
+
+    interval_s: float = Field(
+        2.0, gt=0, le=3600, description="Between two probes of a server, in seconds."
+    )
+    timeout_s: float = Field(2.0, gt=0, le=60, description="Limit of a probe, in seconds.")
+    down_after: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="Probes failed in a row that take a server out; one refused connection does.",
+    )
+    up_after: int = Field(
+        1, ge=1, le=100, description="Probes in a row that a server must answer to come back."
+    )
+    stall_s: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description=(
+            "A server that sends nothing on any of its requests for so long is suspect, in seconds."
+        ),
+    )
+    stall_requests: int = Field(
+        2, ge=1, le=10_000, description="Requests that must have waited that long for it."
+    )
+    cool_s: float = Field(
+        1.0,
+        gt=0,
+        le=3600,
+        description="How long a busy server (429, 503) rests that names no time, in seconds.",
+    )
+    cool_cap_s: float = Field(
+        30.0, gt=0, le=3600, description="How long it rests at most, whatever it says, in seconds."
+    )
+    breaker: Breaker = Field(
+        default_factory=Breaker, description="When a server that fails is left alone."
+    )
+
+
+class Balance(Model):
+    """How requests are shared out between the servers of a pool; see docs/balancing.md."""
+
+    queue: float = Field(
+        2.0,
+        ge=0,
+        le=1000,
+        description="Requests that one waiting at the engine counts as, beyond its own one.",
+    )
+    kv: float = Field(
+        8.0, ge=0, le=1000, description="Requests that a full key-value cache counts as."
+    )
+    affinity: float = Field(
+        0.5,
+        ge=0,
+        le=0.9,
+        description="Share of a server's cost that a wholly cached prompt saves; 0 for none.",
+    )
+    affinity_blocks: int = Field(
+        32_768,
+        ge=0,
+        le=4_194_304,
+        description="Blocks of prompts remembered, about 250 bytes each; 0 for none.",
+    )
+    affinity_s: float = Field(
+        600.0, gt=0, le=86_400, description="Age at which a block is forgotten, in seconds."
+    )
+    slow_start_s: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description="How long the share of a server grows that has come (back), in seconds.",
+    )
+    scrape_s: float | None = Field(
+        None,
+        ge=0,
+        le=3600,
+        description=(
+            "Between two readings of an engine's /metrics, in seconds; 0 for none. null for 2 with "
+            "vLLM, none else."
+        ),
     )
 
 
@@ -324,8 +604,29 @@ class Pool(Model):
             "it from the environment."
         ),
     )
-    replicas: tuple[Replica, ...] = Field(min_length=1, description="Servers of the pool.")
+    replicas: tuple[Replica, ...] = Field(
+        (), description="Servers of the pool, unless `discover` finds them."
+    )
+    discover: Discover | None = Field(
+        None, description="How its servers are found, instead of `replicas`."
+    )
     timeouts: Timeouts = Field(default_factory=Timeouts, description="Limits of one try.")
+    health: Health = Field(
+        default_factory=Health, description="How it is told that a server should get no requests."
+    )
+    balance: Balance = Field(
+        default_factory=Balance, description="How requests are shared out between its servers."
+    )
+
+    @model_validator(mode="after")
+    def _servers_from_one_place(self) -> Self:
+        if bool(self.replicas) == (self.discover is not None):
+            raise ValueError("must name its servers in one way: by replicas, or by discover")
+        urls = [replica.url for replica in self.replicas]
+        twice = sorted({url for url in urls if urls.count(url) > 1})
+        if twice:
+            raise ValueError(f"replica listed twice: {', '.join(twice)}")
+        return self
 
     @field_validator("api_key")
     @classmethod
@@ -351,15 +652,33 @@ class Route(Model):
     """One model name, served by several pools."""
 
     model: str = Field(min_length=1, max_length=256, description="Name clients ask for.")
+    aliases: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
+        (),
+        max_length=64,
+        description="Other names for it; servers are asked by the route's own one.",
+    )
     baseline: Name = Field(description="Pool that decodes plainly: the concurrent control.")
     allow_lossy: bool = Field(
         default=False, description="Whether pools with `lossless: false` may be used."
+    )
+    hedge_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description=(
+            "When a speculative pool has sent nothing for so long, in seconds, the baseline is "
+            "asked too; who answers first serves, and the other is cancelled. null for never."
+        ),
     )
     policy: Policy = Field(default_factory=Policy, description="How its traffic is shared out.")
     pools: tuple[Pool, ...] = Field(min_length=1, description="Pools that serve the model.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        models = (self.model, *self.aliases)
+        repeated = sorted({name for name in models if models.count(name) > 1})
+        if repeated:
+            raise ValueError(f"name of the model given twice: {', '.join(repeated)}")
         names = [pool.name for pool in self.pools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -376,6 +695,10 @@ class Config(Model):
 
     listen: Listen = Field(default_factory=Listen, description="Where clients connect.")
     admin: Admin = Field(default_factory=Admin, description="Where operators connect.")
+    admission: Admission = Field(
+        default_factory=Admission,
+        description="How many requests each process serves at a time.",
+    )
     store: Store = Field(default_factory=Store, description="Where what is learned is kept.")
     estimates: Estimates = Field(default_factory=Estimates, description="How the past is weighed.")
     classify: Classify = Field(default_factory=Classify, description="How requests are told apart.")
@@ -396,7 +719,7 @@ class Config(Model):
 
     @model_validator(mode="after")
     def _one_route_a_model(self) -> Self:
-        models = [route.model for route in self.routes]
+        models = [name for route in self.routes for name in (route.model, *route.aliases)]
         twice = sorted({model for model in models if models.count(model) > 1})
         if twice:
             raise ValueError(f"model served by two routes: {', '.join(twice)}")

@@ -33,6 +33,7 @@ _EXAMPLES: dict[str, Any] = {
     "routes.pools.method": "none",
     "routes.pools.engine": "vllm",
     "routes.pools.replicas.url": "http://127.0.0.1:8000",
+    "routes.pools.discover.dns.name": "vllm.default.svc.cluster.local",
 }
 """Values of the annotated file for what has no default, and where the default would mislead."""
 
@@ -95,6 +96,11 @@ def _yaml_lines(model: type[BaseModel], path: str, depth: int) -> Iterator[str]:
         inner = _model_in(field)
         if inner is None:
             yield f"{pad}{name}: {_scalar(key, field)}"
+        elif _is_optional(field):
+            yield f"{pad}{name}: null"
+            yield f"{pad}# {name}:"
+            for line in _yaml_lines(inner, key, _INDENT):
+                yield f"{pad}# {line}"
         elif _is_list(field):
             yield f"{pad}{name}:"
             item = list(_yaml_lines(inner, key, depth + 2 * _INDENT))
@@ -125,6 +131,10 @@ def _model_in(field: FieldInfo) -> type[BaseModel] | None:
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
     return None
+
+
+def _is_optional(field: FieldInfo) -> bool:
+    return type(None) in get_args(field.annotation)
 
 
 def _is_list(field: FieldInfo) -> bool:

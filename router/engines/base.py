@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from policies.types import SpecUsage
+from router.fleet.gauges import ReplicaGauges
 from router.types import ParsedRequest
 
 
@@ -45,6 +46,14 @@ class EngineAdapter(Protocol):
         """Path that answers 200 when the engine can serve."""
 
     @property
+    def metrics_path(self) -> str:
+        """Path of its metrics, in Prometheus' text form."""
+
+    @property
+    def scrape_s(self) -> float:
+        """Seconds between two readings of its metrics unless the configuration says; 0 for none."""
+
+    @property
     def markers(self) -> tuple[bytes, ...]:
         """Byte strings that an event with figures contains; a cheap test before parsing."""
 
@@ -59,6 +68,9 @@ class EngineAdapter(Protocol):
             answer: The body of a whole answer, or the members of a stream's marked events, later
                 ones over earlier ones.
         """
+
+    def gauges(self, text: str) -> ReplicaGauges:
+        """Reads the load of a server from the text of its metrics."""
 
     def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
         """Why this request must not go to such a pool of this engine; None when it may."""
@@ -83,7 +95,7 @@ def member(value: object, key: str) -> Any:
 
 def choices_asked(request: ParsedRequest) -> int:
     """How many choices the client asked for; engines count several of them differently."""
-    asked = count(request.fields.get("n"))
+    asked = count(request.fields.get("n")) or count(request.fields.get("n_cmpl"))
     best_of = count(request.fields.get("best_of"))
     prompt = request.fields.get("prompt")
     many = isinstance(prompt, list) and any(isinstance(item, (str, list)) for item in prompt)
@@ -91,10 +103,36 @@ def choices_asked(request: ParsedRequest) -> int:
     return max(asked or 1, best_of or 1, prompts)
 
 
+def tokens_told(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Tokens of an answer and of its prompt, by `usage`, in whichever dialect that is written.
+
+    >>> tokens_told({"usage": {"completion_tokens": 8, "prompt_tokens": 40}})
+    (8, 40)
+    >>> usage = {"output_tokens": 8, "input_tokens": 1, "cache_read_input_tokens": 39}
+    >>> tokens_told({"usage": usage})
+    (8, 40)
+    """
+    usage = answer.get("usage")
+    tokens = count(member(usage, "completion_tokens"))
+    if tokens is None:
+        tokens = count(member(usage, "output_tokens"))
+    prompt_tokens = count(member(usage, "prompt_tokens"))
+    if prompt_tokens is None:
+        prompt_tokens = count(member(usage, "input_tokens"))
+        if prompt_tokens is not None:
+            # Only Anthropic's dialect has these, and it leaves them out of `input_tokens`.
+            for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
+                prompt_tokens += count(member(usage, key)) or 0
+    return tokens, prompt_tokens
+
+
 def wants_logprobs(request: ParsedRequest) -> bool:
     """Whether the client asked for log probabilities, in any of the dialects' spellings."""
     fields = request.fields
-    return any(
+    if any(
         fields.get(key) not in (None, False)
         for key in ("logprobs", "top_logprobs", "n_probs", "prompt_logprobs")
-    )
+    ):
+        return True
+    include = fields.get("include")
+    return isinstance(include, list) and "message.output_text.logprobs" in include

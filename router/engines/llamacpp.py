@@ -6,8 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from policies.types import SpecUsage
-from router.engines.base import Ask, Reading, choices_asked, count, member, wants_logprobs
-from router.types import ParsedRequest
+from router.engines.base import (
+    Ask,
+    Reading,
+    choices_asked,
+    count,
+    member,
+    tokens_told,
+    wants_logprobs,
+)
+from router.fleet.gauges import ReplicaGauges, llamacpp_gauges
+from router.types import Endpoint, ParsedRequest
+
+_WITHOUT_TIMINGS = frozenset((Endpoint.MESSAGES, Endpoint.RESPONSES))
+"""Anthropic's dialect never carries them, Responses in streams only (read in b10434)."""
 
 
 class LlamaCpp:
@@ -15,6 +27,9 @@ class LlamaCpp:
 
     name = "llamacpp"
     health_path = "/health"
+    metrics_path = "/metrics"
+    scrape_s = 0.0
+    """Each reading sets its averages back, which another reader of the same page would miss."""
     markers = (b'"timings":', b'"usage":{')
 
     def prepare(self, request: ParsedRequest) -> Ask:
@@ -23,16 +38,15 @@ class LlamaCpp:
 
     def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
         """Tokens and acceptance from `timings`; for several choices it counts only one of them."""
-        usage = answer.get("usage")
         timings = answer.get("timings")
-        prompt_tokens = count(member(usage, "prompt_tokens"))
+        told, prompt_tokens = tokens_told(answer)
         if choices_asked(request) > 1:
             return Reading(prompt_tokens=prompt_tokens)
-        tokens = count(member(timings, "predicted_n"))
-        if tokens is None:
-            tokens = count(member(usage, "completion_tokens"))
+        predicted = count(member(timings, "predicted_n"))
+        tokens = told if predicted is None else predicted
         if not isinstance(timings, Mapping) or tokens is None:
-            return Reading(tokens, prompt_tokens, unread=("timings",))
+            due = tokens is None or request.endpoint not in _WITHOUT_TIMINGS
+            return Reading(tokens, prompt_tokens, unread=("timings",) if due else ())
         if prompt_tokens is None:
             prompt_n, cache_n = count(timings.get("prompt_n")), count(timings.get("cache_n"))
             prompt_tokens = None if prompt_n is None else prompt_n + (cache_n or 0)
@@ -54,6 +68,10 @@ class LlamaCpp:
         return Reading(
             tokens, prompt_tokens, SpecUsage(steps=steps, drafted=drafted, accepted=accepted)
         )
+
+    def gauges(self, text: str) -> ReplicaGauges:
+        """Requests in its slots and before them."""
+        return llamacpp_gauges(text)
 
     def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
         """With a drafter it reports logprob 0.0 for every accepted token."""

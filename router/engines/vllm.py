@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from policies.types import SpecUsage
-from router.engines.base import Ask, Reading, choices_asked, count, member
+from router.engines.base import Ask, Reading, choices_asked, count, member, tokens_told
 from router.engines.splice import member_text, set_member
-from router.types import ParsedRequest
+from router.fleet.gauges import ReplicaGauges, vllm_gauges
+from router.types import Endpoint, ParsedRequest
+
+_USAGE_IS_ASKED_FOR = frozenset((Endpoint.CHAT, Endpoint.COMPLETIONS))
+"""In the other dialects it comes with every answer."""
 
 
 class Vllm:
@@ -20,11 +24,13 @@ class Vllm:
 
     name = "vllm"
     health_path = "/health"
+    metrics_path = "/metrics"
+    scrape_s = 2.0
     markers = (b'"usage":{', b'"metrics":{')
 
     def prepare(self, request: ParsedRequest) -> Ask:
         """Asks a stream for its usage event unless the client did."""
-        if not request.stream:
+        if not request.stream or request.endpoint not in _USAGE_IS_ASKED_FOR:
             return Ask(request.body)
         options = request.fields.get("stream_options")
         if options is not None and not isinstance(options, Mapping):
@@ -49,11 +55,9 @@ class Vllm:
 
     def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
         """Tokens from `usage`, acceptance from `metrics.speculative_decoding`."""
-        usage = answer.get("usage")
-        prompt_tokens = count(member(usage, "prompt_tokens"))
+        tokens, prompt_tokens = tokens_told(answer)
         if choices_asked(request) > 1:
             return Reading(prompt_tokens=prompt_tokens)
-        tokens = count(member(usage, "completion_tokens"))
         record = member(answer.get("metrics"), "speculative_decoding")
         if tokens is None:
             return Reading(None, prompt_tokens, unread=("usage.completion_tokens",))
@@ -62,6 +66,10 @@ class Vllm:
         spec = _spec_usage(tokens, record)
         unread = () if spec else ("metrics.speculative_decoding",)
         return Reading(tokens, prompt_tokens, spec, unread)
+
+    def gauges(self, text: str) -> ReplicaGauges:
+        """Requests over all its engines, and the mean use of their caches."""
+        return vllm_gauges(text)
 
     def refusal(self, request: ParsedRequest, *, speculative: bool) -> str | None:
         """It answers 400 to these two while speculation is on."""

@@ -95,7 +95,8 @@ def part_of(segment: SegmentId, copy_ratio: float) -> SegmentId:
         segment: The application.
         copy_ratio: Expected share of the answer that repeats the request.
     """
-    if len(segment) >= MAX_PART or not all(c.isalnum() or c in "-_." for c in segment):
+    known = segment.isalnum() or all(c.isalnum() or c in "-_." for c in segment)
+    if len(segment) >= MAX_PART or not known:
         segment = POOLED
     return SegmentId(segment + COPYING) if copy_ratio >= COPY_SHARE else segment
 
@@ -108,6 +109,16 @@ def segment_of(part: SegmentId) -> SegmentId:
 def field_name(arm_id: ArmId, class_id: ClassId, name: str, part: SegmentId = POOLED) -> str:
     """Field of one sum."""
     return f"{arm_id}|{class_id}|{part}|{name}" if part else f"{arm_id}|{class_id}|{name}"
+
+
+def stored_fields(cells: Cells) -> dict[str, int]:
+    """Cells as fields of one hash; `merge_fields` reads them back."""
+    return {
+        stem + name: value
+        for (arm_id, class_id, part), sums in cells.items()
+        for stem in [field_name(arm_id, class_id, "", part)]
+        for name, value in sums.items()
+    }
 
 
 def merge_fields(cells: Cells, fields: Mapping[str, int]) -> int:

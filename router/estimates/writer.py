@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from policies.estimators.cells import add_counts
 from policies.estimators.increments import effect_fields
 from policies.types import ArmId, ClassId
 from router.clock import Clock
 from router.estimates.layout import (
     COPYING,
     LATE_SLOTS,
+    CellKey,
     Cells,
     SlotClock,
-    field_name,
-    merge_fields,
+    merge_cells,
     slot_key,
+    stored_fields,
     writer_key,
 )
 from router.stores.base import Batch, CounterStore
@@ -32,7 +34,10 @@ MAX_PENDING_FIELDS = 200_000
 MAX_SLOT_PARTS = 64
 """Parts that this process adds to a slot of a route; requests of others count in their class."""
 
-_Slots = dict[int, dict[str, int]]
+_Slots = dict[int, Cells]
+"""Cells by slot; fields get their stored names only when they are sent."""
+
+_Additions = Sequence[tuple[CellKey, Mapping[str, int]]]
 
 
 @dataclass(slots=True)
@@ -91,24 +96,31 @@ class Writer:
             increments: What the request adds to its cell.
             part: The part of the class that it counts for as well (`layout.part_of`).
         """
-        route = self._routes.setdefault(model, _Route({}))
+        route = self._routes.get(model)
+        if route is None:
+            route = self._routes[model] = _Route({})
         number = self._slots.now()
-        fields = {field_name(arm_id, class_id, name): value for name, value in increments.items()}
         part = _with_room(route, number, part)
-        if part:
-            fields |= {
-                field_name(arm_id, class_id, name, part): value
-                for name, value in effect_fields(increments).items()
-            }
-        new = len(fields.keys() - route.pending.get(number, {}).keys())
-        if self._fields + new > self._max_fields:
+        effects = effect_fields(increments) if part else {}
+        additions: _Additions = (
+            ((arm_id, class_id, POOLED), increments),
+            ((arm_id, class_id, part), effects),
+        )
+        most = len(increments) + len(effects)
+        # Only where it might be too much, what is new is told from what is there.
+        if self._fields + most > self._max_fields and not self._has_room(route, number, additions):
             # Half a request would leave a count without its sum.
-            self.dropped += len(fields)
+            self.dropped += most
             return
-        self._fields += new
         slot = route.pending.setdefault(number, {})
-        for name, value in fields.items():
-            slot[name] = slot.get(name, 0) + value
+        for key, fields in additions:
+            if fields:
+                self._fields += _add(slot.setdefault(key, {}), fields)
+
+    def _has_room(self, route: _Route, number: int, additions: _Additions) -> bool:
+        slot = route.pending.get(number, {})
+        new = (len(fields.keys() - slot.get(key, {}).keys()) for key, fields in additions)
+        return self._fields + sum(new) <= self._max_fields
 
     def unconfirmed(self, model: str) -> Cells:
         """What this process has learned and the store has not confirmed, without slots."""
@@ -116,8 +128,8 @@ class Writer:
         route = self._routes.get(model)
         if route is not None:
             for slots in (route.pending, route.sent or {}):
-                for fields in slots.values():
-                    merge_fields(cells, fields)
+                for slot in slots.values():
+                    merge_cells(cells, slot)
         return cells
 
     async def flush(self) -> None:
@@ -141,14 +153,22 @@ class Writer:
         # If an earlier try of this batch did arrive, the store ignores this one whatever it holds.
         earliest = self._slots.now() - LATE_SLOTS
         deltas: dict[str, dict[str, int]] = {}
-        for slot, fields in sent.items():
-            target = deltas.setdefault(slot_key(self._prefix, model, max(slot, earliest)), {})
-            for name, value in fields.items():
-                target[name] = target.get(name, 0) + value
+        for slot, cells in sent.items():
+            key = slot_key(self._prefix, model, max(slot, earliest))
+            fields = stored_fields(cells)
+            deltas[key] = add_counts(deltas[key], fields) if key in deltas else fields
         batch = Batch(writer_key(self._prefix, model, self._name), route.number)
         self.refused += await self._store.add(batch, deltas, self.ttl_s)
-        self._fields -= sum(len(fields) for fields in sent.values())
+        self._fields -= sum(len(fields) for cells in sent.values() for fields in cells.values())
         route.sent = None
+
+
+def _add(cell: dict[str, int], fields: Mapping[str, int]) -> int:
+    """Adds fields to a cell; returns how many are new there."""
+    known = len(cell)
+    for name, value in fields.items():
+        cell[name] = cell.get(name, 0) + value
+    return len(cell) - known
 
 
 def _with_room(route: _Route, slot: int, part: SegmentId) -> SegmentId:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policies.types import Arm, ArmId
 from router.config.models import Config, Pool, Route
@@ -20,7 +20,12 @@ class Replica:
     url: str
     connect_s: float
     idle_s: float
+    header_s: float = 600.0
+    first_content_s: float | None = None
+    total_s: float | None = None
     api_key: str | None = field(repr=False, default=None)
+    weight: float = 1.0
+    """Share of the pool's load that it should carry, relative to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,9 @@ class PoolFacts:
     adapter: EngineAdapter
     lossless: bool
     replicas: tuple[Replica, ...]
+    """Those that the configuration names; others are found while we run, and `FleetState` knows
+    them."""
+    settings: Pool
 
     @property
     def speculative(self) -> bool:
@@ -40,7 +48,22 @@ class PoolFacts:
     @property
     def has_key(self) -> bool:
         """Whether its servers get a credential of ours instead of the client's."""
-        return self.replicas[0].api_key is not None
+        return self.settings.api_key is not None
+
+    def replica(self, number: int, url: str, weight: float = 1.0) -> Replica:
+        """One server of the pool, wherever its address comes from."""
+        pool = self.settings
+        return Replica(
+            replica_id=ReplicaId(f"{pool.name}/{number}"),
+            url=url,
+            connect_s=pool.timeouts.connect_s,
+            idle_s=pool.timeouts.idle_s,
+            header_s=pool.timeouts.header_s,
+            first_content_s=pool.timeouts.first_content_s,
+            total_s=pool.timeouts.total_s,
+            api_key=pool.api_key.get_secret_value() if pool.api_key else None,
+            weight=weight,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +74,10 @@ class RouteFacts:
     pools: Mapping[ArmId, PoolFacts]
     baseline: ArmId
     allow_lossy: bool
+    hedge_s: float | None = None
+    """When the baseline is asked too, if the chosen pool has sent nothing yet; None for never."""
+    aliases: tuple[str, ...] = ()
+    """Other names that clients may use."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -65,7 +92,14 @@ def build_routes(config: Config) -> dict[str, RouteFacts]:
 
 def _route(route: Route) -> RouteFacts:
     pools = {ArmId(pool.name): _pool(pool, route) for pool in route.pools}
-    return RouteFacts(route.model, pools, ArmId(route.baseline), route.allow_lossy)
+    return RouteFacts(
+        model=route.model,
+        pools=pools,
+        baseline=ArmId(route.baseline),
+        allow_lossy=route.allow_lossy,
+        hedge_s=route.hedge_s,
+        aliases=route.aliases,
+    )
 
 
 def _pool(pool: Pool, route: Route) -> PoolFacts:
@@ -75,14 +109,11 @@ def _pool(pool: Pool, route: Route) -> PoolFacts:
         num_speculative_tokens=pool.num_speculative_tokens,
         baseline=pool.name == route.baseline,
     )
-    replicas = tuple(
-        Replica(
-            replica_id=ReplicaId(f"{pool.name}/{index}"),
-            url=replica.url,
-            connect_s=pool.timeouts.connect_s,
-            idle_s=pool.timeouts.idle_s,
-            api_key=pool.api_key.get_secret_value() if pool.api_key else None,
-        )
-        for index, replica in enumerate(pool.replicas)
+    bare = PoolFacts(arm, adapter_for(pool.engine), pool.lossless, (), pool)
+    return replace(
+        bare,
+        replicas=tuple(
+            bare.replica(number, replica.url, replica.weight)
+            for number, replica in enumerate(pool.replicas)
+        ),
     )
-    return PoolFacts(arm, adapter_for(pool.engine), pool.lossless, replicas)

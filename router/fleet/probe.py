@@ -4,65 +4,103 @@ from __future__ import annotations
 
 import asyncio
 import logging
-
-import aiohttp
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from router.clock import Clock
-from router.fleet.model import PoolFacts, Replica, RouteFacts
+from router.config.models import Health
+from router.fleet.fetch import Fetch, GoneError, LateError
+from router.fleet.model import Replica, RouteFacts
+from router.fleet.rounds import Rounds, Target, credentials
 from router.fleet.state import FleetState
-from router.types import ReplicaId
 
-PROBE_INTERVAL_S = 2.0
-_TIMEOUT_S = 2.0
-_LATE = 1
-"""Probes that a server known to be alive may miss: a busy one is late, not dead."""
 _SERVER_ERROR = 500
 
 _log = logging.getLogger("specroute.probe")
 
 
+@dataclass(slots=True)
+class _Record:
+    """The last probes of a server."""
+
+    answered: bool = False
+    """Whether it ever did. One that never has gets no credit: it may be another server's place."""
+    missed: int = 0
+    """In a row."""
+    hit: int = 0
+    """In a row."""
+
+
 class Prober:
     """Probes the servers of one route."""
 
-    def __init__(self, route: RouteFacts, fleet: FleetState, clock: Clock) -> None:
-        self._route = route
+    def __init__(
+        self,
+        route: RouteFacts,
+        fleet: FleetState,
+        clock: Clock,
+        fetch: Fetch,
+        *,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._late: dict[ReplicaId, int] = {}
-        """Probes in a row that a server has let pass, by servers that have answered before."""
+        self._fetch = fetch
+        self._rounds = Rounds(route, fleet, lambda pool: pool.settings.health.interval_s, uniform)
+        self._records: dict[Replica, _Record] = {}
 
     async def round(self) -> None:
         """Probes all servers once, side by side."""
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            await asyncio.gather(
-                *(
-                    self._probe(session, pool, replica)
-                    for pool in self._route.pools.values()
-                    for replica in pool.replicas
-                )
-            )
+        await self._probe_all(self._rounds.everyone(self._clock.monotonic()))
 
-    async def _probe(
-        self, session: aiohttp.ClientSession, pool: PoolFacts, replica: Replica
-    ) -> None:
-        headers = {"Authorization": f"Bearer {replica.api_key}"} if replica.api_key else {}
+    async def due(self) -> None:
+        """Probes the servers whose time has come."""
+        await self._probe_all(self._rounds.due(self._clock.monotonic()))
+
+    async def _probe_all(self, targets: Sequence[Target]) -> None:
+        await asyncio.gather(*(self._probe(target) for target in targets))
+        known = self._fleet.known()
+        self._records = {key: value for key, value in self._records.items() if key in known}
+
+    async def _probe(self, target: Target) -> None:
+        replica, health = target.replica, target.pool.settings.health
+        record = self._records.setdefault(replica, _Record())
         try:
-            async with session.get(
-                replica.url + pool.adapter.health_path, headers=headers, allow_redirects=False
-            ) as response:
-                # One that answers 401 or 404 is alive: what it thinks of us is for requests to see.
-                up = response.status < _SERVER_ERROR
-        except TimeoutError:
-            if self._late.get(replica.replica_id, _LATE) < _LATE:
-                self._late[replica.replica_id] += 1
-                return
-            up = False
-        except (aiohttp.ClientError, OSError):
-            up = False
+            page = await self._fetch.get(
+                replica.url + target.pool.adapter.health_path,
+                headers=credentials(replica),
+                timeout_s=health.timeout_s,
+                most_bytes=0,
+            )
+        except GoneError:
+            up: bool | None = False
+        except LateError:
+            up = _missed(record, health)
         else:
-            self._late[replica.replica_id] = 0
+            # One that answers 401 or 404 is alive: what it thinks of us is for requests to see.
+            good = page.status < _SERVER_ERROR
+            up = _hit(record, health) if good else _missed(record, health)
+        if up is None:
+            return
+        if not up:
+            record.hit = 0
         if self._fleet.mark(replica, up=up, now=self._clock.monotonic()):
             _log.warning(
                 "server is %s", "up" if up else "down", extra={"replica": replica.replica_id}
             )
+
+
+def _hit(record: _Record, health: Health) -> bool | None:
+    """A probe was answered: whether that settles that the server is up."""
+    first = not record.answered
+    record.answered, record.missed = True, 0
+    record.hit += 1
+    return True if first or record.hit >= health.up_after else None
+
+
+def _missed(record: _Record, health: Health) -> bool | None:
+    """A probe was not: whether that settles that it is down; a busy server is late, not dead."""
+    record.missed += 1
+    record.hit = 0
+    return False if not record.answered or record.missed >= health.down_after else None

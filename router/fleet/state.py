@@ -1,26 +1,51 @@
-"""What changes about servers from moment to moment, in this process: load and health.
+"""The servers of one route from moment to moment, in this process: which of them takes a request.
 
-Plain numbers behind a few verbs; no I/O. Probing is `router.fleet.probe`.
+Two questions, `available` and `lease`, and one thing to be told, `saw`. No I/O: probing, scraping
+and finding servers are `probe`, `scrape` and `discovery`, which call the other verbs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
 
 from policies.types import ArmId
+from router.clock import Clock, SystemClock
+from router.config.models import Pool
+from router.fleet.affinity import AffinityTable
+from router.fleet.balance import Placement, Weights, cost, pick
+from router.fleet.breaker import BreakerLimits, BreakerState
+from router.fleet.cooling import CoolingLimits
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.fleet.model import PoolFacts, Replica, RouteFacts
+from router.fleet.server import Lease, Server, ServerLimits
 from router.types import ReplicaId
 
+__all__ = ["FleetState", "Lease", "Placement", "ReplicaState", "Seen"]
 
-@dataclass(slots=True)
-class _Now:
-    in_flight: int = 0
-    up: bool = True
-    """Assumed until shown otherwise, so that the first request after a start is served."""
-    since: float | None = None
-    """When `up` last changed, monotonic; None if it never did."""
+_WORTH_CACHING = 2048
+"""Bytes of a prompt from which having it cached counts in full."""
+_REMEMBERED = 256
+"""Servers of a pool that have gone and get their number back if they return."""
+
+_NOWHERE = Placement()
+
+
+class Seen(StrEnum):
+    """What a request showed of the server that it was sent to."""
+
+    ANSWERED = "answered"
+    """An answer below 500, or one that was the request's own fault."""
+    FAILED = "failed"
+    """It broke off, with 5xx or without a word, or sent nothing in time."""
+    UNREACHABLE = "unreachable"
+    """No connection: it gets no more requests until a probe finds it up again."""
+    BUSY = "busy"
+    """429 or 503: it works, and asks for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,67 +55,304 @@ class ReplicaState:
     replica: Replica
     in_flight: int
     up: bool
+    """Whether it answers probes and connections."""
+    breaker: BreakerState = BreakerState.CLOSED
+    open_s: float | None = None
+    """Until the breaker lets a request try; None unless it is open."""
+    cooling_s: float | None = None
+    """Until it may get requests again after it said it was busy; None when it may."""
+    suspect: bool = False
+    """Whether it has stopped working on what it has."""
+    draining: bool = False
+    share: float = 1.0
+    """How far its slow start is, in (0, 1]."""
+    gauges: ReplicaGauges = UNKNOWN
+    """What the engine says of its load."""
+
+    @property
+    def word(self) -> str:
+        """Its state in a word or two, the weightiest first."""
+        if self.draining:
+            return "draining"
+        if not self.up:
+            return "down"
+        if self.suspect:
+            return "suspect"
+        if self.breaker is not BreakerState.CLOSED:
+            return "open" if self.breaker is BreakerState.OPEN else "half open"
+        if self.cooling_s is not None:
+            return f"cooling {self.cooling_s:.0f} s"
+        return "up" if self.share == 1.0 else f"up, {self.share:.0%}"
+
+
+class _PoolState:
+    """The servers of one arm."""
+
+    def __init__(self, facts: PoolFacts, *, baseline: bool) -> None:
+        settings = facts.settings
+        self.facts = facts
+        self.baseline = baseline
+        self.limits = limits_of(settings)
+        self.table = AffinityTable(settings.balance.affinity_blocks, settings.balance.affinity_s)
+        self.remembers = bool(settings.balance.affinity and settings.balance.affinity_blocks)
+        self.servers: list[Server] = []
+        self.numbers: OrderedDict[str, int] = OrderedDict()
+        """By URL, of those that are there and of some that were."""
+
+    def number(self, url: str) -> int:
+        """The number of a server: the one it had, else the smallest that nobody has."""
+        known = self.numbers.get(url)
+        if known is not None:
+            return known
+        here = {server.replica.url for server in self.servers}
+        gone = [other for other in self.numbers if other not in here]
+        for other in gone[: max(len(gone) - _REMEMBERED, 0)]:
+            del self.numbers[other]
+        taken = set(self.numbers.values())
+        self.numbers[url] = next(n for n in count() if n not in taken)
+        return self.numbers[url]
 
 
 class FleetState:
-    """Load and health of every server of one route."""
+    """Load and health of every server of one route.
 
-    def __init__(self, route: RouteFacts) -> None:
-        self._route = route
-        self._now: dict[ReplicaId, _Now] = {
-            replica.replica_id: _Now() for pool in route.pools.values() for replica in pool.replicas
+    Args:
+        route: Its pools.
+        clock: Time, for the questions that come without one: the same that `now` is taken from.
+        uniform: Draws from [0, 1); the machine's by default.
+    """
+
+    def __init__(
+        self,
+        route: RouteFacts,
+        clock: Clock | None = None,
+        *,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._uniform = uniform
+        self._lives = count(1)
+        self._pools = {
+            arm_id: _PoolState(pool, baseline=arm_id == route.baseline)
+            for arm_id, pool in route.pools.items()
         }
+        self._servers: dict[ReplicaId, Server] = {}
+        for pool in self._pools.values():
+            for replica in pool.facts.replicas:
+                pool.numbers[replica.url] = int(replica.replica_id.rpartition("/")[2])
+                self._add(pool, replica, None)
+
+    # --- The request path ---------------------------------------------------------------------
+
+    def available(self, arm_id: ArmId) -> bool:
+        """Whether a server of the arm would take a request as any other."""
+        now = self._clock.monotonic()
+        return any(server.usable(now) for server in self._pools[arm_id].servers)
+
+    def lease(
+        self,
+        arm_id: ArmId,
+        placement: Placement = _NOWHERE,
+        exclude: frozenset[ReplicaId] = frozenset(),
+        *,
+        now: float,
+    ) -> Lease | None:
+        """Places a request at a server of the arm.
+
+        A server whose breaker waits to be tried gets the request, unless that has been tried
+        elsewhere already. The baseline gives the least bad of its servers when none is usable,
+        since trying beats refusing, but never one that is being drained. None when there is no
+        server left.
+        """
+        pool = self._pools[arm_id]
+        candidates: list[Server] = []
+        for server in pool.servers:
+            if server.replica.replica_id in exclude or not server.usable(now):
+                continue
+            if not exclude and server.wants_probe(now):
+                candidates = [server]
+                break
+            candidates.append(server)
+        if not candidates:
+            chosen = _least_bad(pool, exclude, now)
+        elif len(candidates) == 1:
+            chosen = candidates[0]
+        else:
+            chosen = self._pick(pool, candidates, placement, now)
+        if chosen is None:
+            return None
+        if pool.remembers:
+            pool.table.keep(placement.prefix, chosen.life, now)
+        return chosen.begin(now)
+
+    def saw(
+        self, replica: Replica, seen: Seen, *, now: float, retry_after_s: float | None = None
+    ) -> bool:
+        """A request showed something of a server; returns whether that took the server out.
+
+        Args:
+            replica: The server.
+            seen: What was seen.
+            now: Monotonic.
+            retry_after_s: What a busy server asked for; None where it did not.
+        """
+        server = self._server(replica)
+        if server is None:
+            return False
+        if seen is Seen.ANSWERED:
+            server.answered(now)
+            return False
+        if seen is Seen.BUSY:
+            server.busy(now, retry_after_s)
+            return False
+        opened = server.failed(now)
+        if seen is Seen.UNREACHABLE:
+            return self.mark(replica, up=False, now=now) or opened
+        return opened
+
+    def _pick(
+        self, pool: _PoolState, candidates: list[Server], placement: Placement, now: float
+    ) -> Server:
+        shares = [server.share(now) for server in candidates]
+        costs = [
+            cost(server.load(now), share) for server, share in zip(candidates, shares, strict=True)
+        ]
+        if pool.remembers and placement.prefix:
+            lives = {server.life: index for index, server in enumerate(candidates)}
+            holders, matched = pool.table.match(placement.prefix, lives, now)
+            saved = (
+                pool.limits.weights.affinity
+                * matched
+                * min(placement.prompt_bytes / _WORTH_CACHING, 1.0)
+            )
+            for life in holders:
+                costs[lives[life]] *= 1.0 - saved
+        return candidates[pick(costs, shares, self._uniform)]
+
+    # --- What the background work tells -------------------------------------------------------
 
     def mark(self, replica: Replica, *, up: bool, now: float) -> bool:
         """Records that a server answers or does not; returns whether that is news."""
-        state = self._now[replica.replica_id]
-        changed = state.up != up
-        if changed:
-            state.up, state.since = up, now
+        server = self._server(replica)
+        return server is not None and server.mark(up=up, now=now, life=next(self._lives))
+
+    def tell(self, replica: Replica, gauges: ReplicaGauges) -> None:
+        """Records what an engine says of its load."""
+        server = self._server(replica)
+        if server is not None:
+            server.tell(gauges)
+
+    def watch(self, now: float) -> list[tuple[Replica, bool]]:
+        """Looks for servers that stopped working, or work again: these, and whether suspect."""
+        return [
+            (server.replica, server.stalled)
+            for server in self._servers.values()
+            if server.watch(now)
+        ]
+
+    def drain(self, replica_id: ReplicaId, *, draining: bool) -> bool:
+        """Takes a server out for new requests, or puts it back; whether there is such a server."""
+        server = self._servers.get(replica_id)
+        if server is None:
+            return False
+        server.drain(draining=draining, now=self._clock.monotonic())
+        return True
+
+    def replace(self, arm_id: ArmId, found: Sequence[tuple[str, float]], now: float) -> bool:
+        """Takes the URLs and weights of an arm's servers; returns whether anything is new.
+
+        Servers that stay keep all that is known of them; new ones start slowly unless they are the
+        first; requests at servers that have gone run on.
+        """
+        pool = self._pools[arm_id]
+        wanted = dict(found)
+        first = not pool.servers
+        changed = False
+        for server in tuple(pool.servers):
+            weight = wanted.pop(server.replica.url, None)
+            if weight is None:
+                pool.servers.remove(server)
+                pool.numbers.move_to_end(server.replica.url)
+                del self._servers[server.replica.replica_id]
+                changed = True
+            elif weight != server.weight:
+                server.weight = weight
+                changed = True
+        for url, weight in wanted.items():
+            replica = pool.facts.replica(pool.number(url), url, weight)
+            self._add(pool, replica, None if first else now)
+            changed = True
         return changed
 
-    def available(self, arm_id: ArmId) -> bool:
-        """Whether any server of the arm answers."""
-        return any(self._now[item.replica_id].up for item in self._pool(arm_id).replicas)
+    # --- What is shown ------------------------------------------------------------------------
 
-    def pick(self, arm_id: ArmId, exclude: frozenset[ReplicaId] = frozenset()) -> Replica | None:
-        """The server of the arm with the fewest requests in flight.
+    def replicas(self, arm_id: ArmId) -> tuple[Replica, ...]:
+        """The servers of an arm, in their order."""
+        return tuple(server.replica for server in self._pools[arm_id].servers)
 
-        Servers that do not answer come last instead of never: with nothing else left, trying one
-        beats refusing. None when all are excluded.
-        """
-        replicas = [r for r in self._pool(arm_id).replicas if r.replica_id not in exclude]
-        if not replicas:
-            return None
-        return min(replicas, key=self._rank)
+    def known(self) -> frozenset[Replica]:
+        """All servers of the route."""
+        return frozenset(server.replica for server in self._servers.values())
 
-    def _rank(self, replica: Replica) -> tuple[bool, int]:
-        state = self._now[replica.replica_id]
-        return (not state.up, state.in_flight)
-
-    @contextmanager
-    def lease(self, replica: Replica) -> Iterator[Replica]:
-        """Counts a request as in flight for as long as the block runs, however it ends."""
-        state = self._now[replica.replica_id]
-        state.in_flight += 1
-        try:
-            yield replica
-        finally:
-            state.in_flight -= 1
+    def answers(self, arm_id: ArmId) -> bool:
+        """Whether any server of the arm is up, however busy or suspect."""
+        return any(server.up for server in self._pools[arm_id].servers)
 
     def view(self) -> Mapping[ArmId, tuple[ReplicaState, ...]]:
         """All servers now, by arm."""
+        now = self._clock.monotonic()
         return {
-            arm_id: tuple(
-                ReplicaState(
-                    replica,
-                    self._now[replica.replica_id].in_flight,
-                    self._now[replica.replica_id].up,
-                )
-                for replica in pool.replicas
-            )
-            for arm_id, pool in self._route.pools.items()
+            arm_id: tuple(_shown(server, now) for server in pool.servers)
+            for arm_id, pool in self._pools.items()
         }
 
-    def _pool(self, arm_id: ArmId) -> PoolFacts:
-        return self._route.pools[arm_id]
+    def _add(self, pool: _PoolState, replica: Replica, now: float | None) -> None:
+        server = Server(replica, pool.limits, life=next(self._lives), now=now)
+        pool.servers.append(server)
+        self._servers[replica.replica_id] = server
+
+    def _server(self, replica: Replica) -> Server | None:
+        """The server, unless it has gone and its number is another's."""
+        server = self._servers.get(replica.replica_id)
+        return server if server is not None and server.replica.url == replica.url else None
+
+
+def limits_of(pool: Pool) -> ServerLimits:
+    """What the servers of a pool are judged by."""
+    health, balance = pool.health, pool.balance
+    return ServerLimits(
+        breaker=BreakerLimits(**health.breaker.model_dump()),
+        cooling=CoolingLimits(health.cool_s, health.cool_cap_s),
+        slow_start_s=balance.slow_start_s,
+        stall_s=health.stall_s,
+        stall_requests=health.stall_requests,
+        weights=Weights(balance.queue, balance.kv, balance.affinity),
+    )
+
+
+def _least_bad(pool: _PoolState, exclude: frozenset[ReplicaId], now: float) -> Server | None:
+    if not pool.baseline:
+        return None
+    left = [
+        server
+        for server in pool.servers
+        if server.replica.replica_id not in exclude and not server.draining
+    ]
+    return min(left, key=lambda server: (*server.badness(now), server.load(now)), default=None)
+
+
+def _shown(server: Server, now: float) -> ReplicaState:
+    breaker = server.breaker
+    is_open = breaker.state is BreakerState.OPEN
+    return ReplicaState(
+        replica=server.replica,
+        in_flight=len(server.leases),
+        up=server.up,
+        breaker=breaker.state,
+        open_s=max(breaker.open_until - now, 0.0) if is_open else None,
+        cooling_s=server.cooling.until - now if server.cooling.until > now else None,
+        suspect=server.stalled,
+        draining=server.draining,
+        share=server.ramp(now),
+        gauges=server.gauges,
+    )

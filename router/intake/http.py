@@ -1,66 +1,48 @@
-"""The data port: paths, error replies, and the client's side of the relay over aiohttp."""
+"""The data port: what is served where, bodies read within limits, and errors of our own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
+from router.admission.memory import BodyMemory, HeldBody
 from router.clock import Clock
-from router.errors import Reason, RequestError
+from router.endpoints.cors import Cors
+from router.endpoints.names import ModelNames
+from router.endpoints.table import (
+    FACTS,
+    EndpointFacts,
+    MethodNotAllowedError,
+    ServedBy,
+    dialect_of,
+    look_up,
+    part_of,
+)
+from router.endpoints.upgrade import refused_upgrade
+from router.errors import LONGEST_QUOTE, Reason, RequestError
+from router.intake.server import STALLED_S, ClientSink, Server
 from router.pipeline import RawRequest
-from router.relay.sink import ClientGoneError, ResponseSink, error_ending
+from router.relay.sink import ResponseSink
 from router.types import Endpoint, Headers
 
-STALLED_S = 60.0
-"""A client that takes or sends nothing for so long has gone, even if its connection has not; what
-nginx's `send_timeout` is by default. For taking it only begins once all buffers are full."""
-
-_NEVER_WAITS = 32 * 1024
-"""Bytes that a transport takes at once: below asyncio's high-water mark of 64 KiB."""
+BODY_S = 600.0
+"""For a whole body to arrive: half a megabit a second carries the largest accepted by default."""
 
 _LAST_WORDS_S = 1.0
-_EVENT_STREAM = "text/event-stream"
 
 _log = logging.getLogger("specroute.http")
 
 
-class _Discreet(logging.Filter):
-    """aiohttp quotes what it could not read of a request, keys and prompts included."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Lets everything else pass."""
-        error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
-            return True
-        _log.info("request is not readable as HTTP", extra={"error": type(error).__name__})
-        return False
-
-
-SERVER_LOG = logging.getLogger("specroute.server")
-"""What aiohttp's server itself has to say."""
-SERVER_LOG.addFilter(_Discreet())
-
-MAX_HEADER_BYTES = 64 * 1024
-"""Of a header's value and of the request line: as much as engines take."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 class Readiness(Protocol):
     """Whether this process can serve."""
-
-    def models(self) -> tuple[str, ...]:
-        """Names clients may ask for."""
 
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
@@ -69,92 +51,12 @@ class Readiness(Protocol):
 class Serves(Protocol):
     """Whoever serves requests."""
 
+    @property
+    def names(self) -> ModelNames:
+        """What clients may call models."""
+
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request; see `Pipeline.handle`."""
-
-
-class AiohttpSink:
-    """A client connection of aiohttp's server."""
-
-    def __init__(self, request: web.Request) -> None:
-        self._request = request
-        self.response: web.StreamResponse | None = None
-
-    async def start(self, status: int, headers: Headers) -> None:
-        """Sends the status line and the headers."""
-        response = web.StreamResponse(status=status, headers=CIMultiDict(headers))
-        if response.content_type == _EVENT_STREAM:
-            # Proxies in front of us must not hold the stream back.
-            response.headers.setdefault("X-Accel-Buffering", "no")
-            response.headers.setdefault("Cache-Control", "no-cache")
-        self.response = response
-        try:
-            await response.prepare(self._request)
-        except ConnectionError as error:
-            raise ClientGoneError from error
-
-    async def write(self, data: bytes) -> None:
-        """Sends bytes, waiting while the client is slow to take them."""
-        if self.response is None:
-            raise RuntimeError("write before start")
-        try:
-            if self._has_room(len(data)):
-                await self.response.write(data)
-                return
-            async with asyncio.timeout(STALLED_S):
-                await self.response.write(data)
-        except TimeoutError as error:
-            await self.abort()
-            raise ClientGoneError from error
-        except ConnectionError as error:
-            raise ClientGoneError from error
-
-    def _has_room(self, size: int) -> bool:
-        # Spares nearly every piece of a stream the price of a timer.
-        transport = self._request.transport
-        return transport is None or transport.get_write_buffer_size() + size < _NEVER_WAITS
-
-    async def close(self) -> None:
-        """Ends the body."""
-        if self.response is None:
-            raise RuntimeError("close before start")
-        try:
-            await self.response.write_eof()
-        except ConnectionError as error:
-            raise ClientGoneError from error
-
-    async def abort(self) -> None:
-        """Cuts the connection."""
-        transport = self._request.transport
-        if transport is None:
-            return
-        connection = transport.get_extra_info("socket")
-        if connection is not None:
-            # A reset, because to a client of HTTP/1.0 an orderly end is the end of the body.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
-
-    async def end_with(self, error: RequestError) -> web.StreamResponse:
-        """Ends an answer that cannot go on, so that nobody takes it for a whole one.
-
-        Raises:
-            RequestError: It has not begun; the error is the answer.
-        """
-        if self.response is None:
-            raise error
-        if self.response.content_type != _EVENT_STREAM:
-            await self.abort()
-            return self.response
-        try:
-            async with asyncio.timeout(_LAST_WORDS_S):
-                await self.write(error_ending(error))
-                await self.close()
-        except (ClientGoneError, TimeoutError):
-            await self.abort()
-        return self.response
-
-
-_SINK = web.RequestKey("sink", AiohttpSink)
 
 
 class RunningAnswers:
@@ -184,41 +86,46 @@ class RunningAnswers:
             task.cancel()
 
 
-def data_app(
+def data_server(
     pipeline: Serves,
     readiness: Readiness,
     clock: Clock,
     *,
     max_body_bytes: int,
+    memory: BodyMemory,
+    keepalive_s: float,
     refused: Callable[[Reason], None],
     running: RunningAnswers,
-) -> web.Application:
-    """The application of the data port.
+    shutdown_s: float,
+    cors: Cors | None = None,
+) -> web.BaseRunner:
+    """The server of the data port, not listening yet.
 
     Args:
-        pipeline: Serves what can speculate.
+        pipeline: Serves what goes to engines.
         readiness: Answers for this process.
         clock: For arrival times.
         max_body_bytes: Largest body accepted.
+        memory: Counts what is held of bodies, over all requests.
+        keepalive_s: After which an idle client connection is closed.
         refused: Told about every error reply of ours.
         running: Told about every request that goes to an engine.
+        shutdown_s: How long connections have when the server closes.
+        cors: Which web pages may call; None where nothing is said about it.
     """
     edge = _Edge(
-        pipeline, readiness, clock, max_body_bytes=max_body_bytes, refused=refused, running=running
+        pipeline,
+        readiness,
+        clock,
+        max_body_bytes=max_body_bytes,
+        memory=memory,
+        refused=refused,
+        running=running,
+        cors=cors,
     )
-
-    @web.middleware
-    async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await edge.answered(request, handler)
-
-    app = web.Application(middlewares=[errors])
-    for endpoint in Endpoint:
-        app.router.add_post(endpoint.value, edge.generate, expect_handler=edge.expected)
-    app.router.add_get("/v1/models", edge.models)
-    app.router.add_get("/v1/models/{model:.+}", edge.model)
-    app.router.add_get("/health", edge.health)
-    app.router.add_get("/ready", edge.ready)
-    return app
+    return web.ServerRunner(
+        Server(edge.answered, keepalive_s=keepalive_s), shutdown_timeout=shutdown_s
+    )
 
 
 class _Edge:
@@ -231,9 +138,13 @@ class _Edge:
         clock: Clock,
         *,
         max_body_bytes: int,
+        memory: BodyMemory,
         refused: Callable[[Reason], None],
         running: RunningAnswers,
+        cors: Cors | None,
     ) -> None:
+        self._cors = cors
+        self._memory = memory
         self._pipeline = pipeline
         self._readiness = readiness
         self._clock = clock
@@ -241,40 +152,85 @@ class _Edge:
         self._refused = refused
         self._running = running
 
-    async def generate(self, request: web.Request) -> web.StreamResponse:
-        """Requests that can speculate."""
-        sink = request[_SINK] = AiohttpSink(request)
-        body = await self._body(request)
-        raw = RawRequest(
-            endpoint=Endpoint(request.path),
-            path_qs=_target(request),
-            headers=_headers(request),
-            body=body,
-            # Only now: how long a client takes to send a body says nothing about pools or about us.
-            arrival_s=self._clock.monotonic(),
-        )
+    async def answered(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Serves a request; whatever goes wrong, the client gets an answer it can parse."""
+        raw = _unread(request)
+        sink = ClientSink(request, raw.headers, self._cors)
+        try:
+            return await self._answer(request, raw, sink)
+        except RequestError as error:
+            return self._refuse(error, raw)
+        except Exception:  # noqa: BLE001
+            # One of the three places that may catch everything.
+            _log.exception("request failed", extra={"path": raw.path[:LONGEST_QUOTE]})
+            flaw = RequestError(Reason.INTERNAL, "Internal error.")
+            if not sink.started:
+                return self._refuse(flaw, raw)
+            # A second answer must not follow into the first one.
+            return await self._end_with(sink, raw, flaw)
+
+    async def _answer(
+        self, request: web.BaseRequest, raw: RawRequest, sink: ClientSink
+    ) -> web.StreamResponse:
+        if "Upgrade" in request.headers and (refused := refused_upgrade(raw.headers)):
+            raise refused
+        if self._cors is not None:
+            leave = self._cors.preflight(raw.method, raw.headers)
+            if leave is not None:
+                return web.Response(status=204, headers=CIMultiDict(leave))
+        facts = look_up(raw.method, raw.path)
+        if facts.served_by is ServedBy.HERE:
+            return self._here(facts, raw)
+        with self._memory.body() as held:
+            body = await self._body(request, held)
+            return await self._serve(replace(raw, facts=facts, body=body), sink)
+
+    async def _serve(self, raw: RawRequest, sink: ClientSink) -> web.StreamResponse:
+        # Only now: how long a client takes to send a body says nothing about pools or about us.
+        raw = replace(raw, arrival_s=self._clock.monotonic())
         try:
             with self._running.entered():
                 await self._pipeline.handle(raw, sink)
         except asyncio.CancelledError:
             if not self._running.ended:
                 raise
-            return await sink.end_with(RequestError(Reason.DRAINING, "The proxy is stopping."))
-        return sink.response or web.Response()
+            stopping = RequestError(Reason.DRAINING, "The proxy is stopping.")
+            return await self._end_with(sink, raw, stopping)
+        return sink.response
 
-    async def _body(self, request: web.Request) -> bytes:
-        parts: list[bytes] = []
-        left = self._max_body_bytes
+    async def _end_with(
+        self, sink: ClientSink, raw: RawRequest, error: RequestError
+    ) -> web.StreamResponse:
+        """Ends an answer that cannot go on, so that nobody takes it for a whole one.
+
+        Raises:
+            RequestError: It has not begun; the error is the answer.
+        """
+        if not sink.started:
+            raise error
+        if not sink.event_stream:
+            sink.abort()
+            return sink.response
+        sink.write(dialect_of(raw.path, raw.headers).error_ending(error))
         try:
-            while True:
-                async with asyncio.timeout(STALLED_S):
-                    part = await request.content.readany()
-                if not part:
-                    return b"".join(parts)
-                left -= len(part)
-                if left < 0:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await sink.close()
+        except TimeoutError:
+            sink.abort()
+        return sink.response
+
+    async def _body(self, request: web.BaseRequest, held: HeldBody) -> bytes:
+        await self._welcome(request)
+        content = request.content
+        try:
+            if content.is_eof():  # it came with the head, as most do
+                body = content.read_nowait()
+                if len(body) > self._max_body_bytes:
                     raise _too_large()
-                parts.append(part)
+                held.grow(len(body))
+                return body
+            async with asyncio.timeout(BODY_S):
+                return await self._slow_body(content, held)
         except TimeoutError:
             raise RequestError(
                 Reason.INVALID_REQUEST, "The request body stopped coming before its end."
@@ -284,112 +240,100 @@ class _Edge:
                 Reason.INVALID_REQUEST, "The request body cannot be decoded."
             ) from error
 
-    async def expected(self, request: web.Request) -> web.Response | None:
+    async def _slow_body(self, content: Any, held: HeldBody) -> bytes:
+        parts: list[bytes] = []
+        left = self._max_body_bytes
+        while True:
+            async with asyncio.timeout(STALLED_S):
+                part = await content.readany()
+            if not part:
+                return b"".join(parts)
+            left -= len(part)
+            if left < 0:
+                raise _too_large()
+            held.grow(len(part))
+            parts.append(part)
+
+    async def _welcome(self, request: web.BaseRequest) -> None:
         """Gives a client that waits for it leave to send its body, unless that is too large."""
         if (request.content_length or 0) > self._max_body_bytes:
-            return self._refuse(_too_large())
-        if request.headers["Expect"].lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # the answer itself has not begun
-        return None
+            raise _too_large()
+        self._memory.check(request.content_length or 0)
+        expected = request.headers.get("Expect")
+        if expected is None:
+            return
+        if expected.lower() != "100-continue":
+            raise RequestError(Reason.EXPECTATION_FAILED, "Only `100-continue` can be expected.")
+        if request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    async def models(self, request: web.Request) -> web.Response:
-        """One name for each route."""
-        del request
-        data = [_model(name) for name in self._readiness.models()]
-        return _json(200, {"object": "list", "data": data})
+    # --- What is answered here -------------------------------------------------------------------
 
-    async def model(self, request: web.Request) -> web.Response:
-        """One route's name."""
-        name = request.match_info["model"]
-        if name not in self._readiness.models():
-            raise RequestError(
-                Reason.UNKNOWN_MODEL, f"The model {name!r} is not served here.", param="model"
-            )
-        return _json(200, _model(name))
+    def _here(self, facts: EndpointFacts, raw: RawRequest) -> web.Response:
+        names = self._pipeline.names
+        match facts.endpoint:
+            case Endpoint.MODELS:
+                return self._json(200, names.list_body(raw.headers), raw)
+            case Endpoint.MODEL:
+                model = part_of(facts, raw.path)
+                return self._json(200, names.one_body(model, raw.headers), raw)
+            case Endpoint.READY if (reason := self._readiness.not_ready()) is not None:
+                body = {"status": "not ready", "reason": reason}
+                return self._json(503, orjson.dumps(body), raw)
+            case Endpoint.READY:
+                return self._json(200, b'{"status":"ready"}', raw)
+            case _:
+                # Whether the process is alive; says nothing about engines.
+                return self._json(200, b'{"status":"ok"}', raw)
 
-    async def health(self, request: web.Request) -> web.Response:
-        """Whether the process is alive; says nothing about engines."""
-        del request
-        return _json(200, {"status": "ok"})
-
-    async def ready(self, request: web.Request) -> web.Response:
-        """Whether the process can serve."""
-        del request
-        reason = self._readiness.not_ready()
-        if reason is not None:
-            return _json(503, {"status": "not ready", "reason": reason})
-        return _json(200, {"status": "ready"})
-
-    async def answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Runs a handler; whatever goes wrong, the client gets an answer it can parse."""
-        try:
-            return await handler(request)
-        except RequestError as error:
-            return self._refuse(error)
-        except web.HTTPException as error:
-            reply = self._refuse(_as_request_error(error, request))
-            if "Allow" in error.headers:
-                reply.headers["Allow"] = error.headers["Allow"]
-            return reply
-        except Exception:  # noqa: BLE001
-            # One of the three places that may catch everything.
-            _log.exception("request failed", extra={"path": request.path})
-            flaw = RequestError(Reason.INTERNAL, "Internal error.")
-            sink: AiohttpSink | None = request.get(_SINK)
-            if sink is None or sink.response is None:
-                return self._refuse(flaw)
-            # A second answer must not follow into the first one.
-            return await sink.end_with(flaw)
-
-    def _refuse(self, error: RequestError) -> web.Response:
+    def _refuse(self, error: RequestError, raw: RawRequest) -> web.Response:
         self._refused(error.reason)
+        body = dialect_of(raw.path, raw.headers).error_body(error)
+        reply = self._json(error.http_status, body, raw)
+        reply.headers["x-specroute-reason"] = error.reason.value
+        if error.retry_after_s is not None:
+            reply.headers["Retry-After"] = str(error.retry_after_s)
+        if isinstance(error, MethodNotAllowedError):
+            reply.headers["Allow"] = error.allowed
+        return reply
+
+    def _json(self, status: int, body: bytes, raw: RawRequest) -> web.Response:
+        headers = () if self._cors is None else self._cors.answered(raw.headers, ())
         return web.Response(
-            status=error.http_status,
-            body=error.body(),
+            status=status,
+            body=body,
             content_type="application/json",
-            headers={"x-specroute-reason": error.reason.value},
+            headers=CIMultiDict(headers),
         )
 
 
-def _as_request_error(error: web.HTTPException, request: web.Request) -> RequestError:
-    match error:
-        case web.HTTPRequestEntityTooLarge():
-            return _too_large()
-        case web.HTTPMethodNotAllowed():
-            allowed = ", ".join(sorted(error.allowed_methods))
-            return RequestError(
-                Reason.METHOD_NOT_ALLOWED,
-                f"{request.method} is not allowed on {request.path}; allowed: {allowed}.",
-            )
-        case web.HTTPNotFound():
-            return RequestError(Reason.UNKNOWN_PATH, f"Unknown path: {request.path}.")
-        case _:
-            return RequestError(Reason.INVALID_REQUEST, error.reason)
+def _unread(request: web.BaseRequest) -> RawRequest:
+    target = _target(request)
+    return RawRequest(
+        facts=FACTS[Endpoint.OTHER],
+        method=request.method,
+        path_qs=target,
+        path=target.partition("?")[0],
+        headers=_headers(request),
+        body=b"",
+        arrival_s=0.0,
+    )
 
 
 def _too_large() -> RequestError:
     return RequestError(Reason.BODY_TOO_LARGE, "The request body is too large.")
 
 
-def _target(request: web.Request) -> str:
+def _target(request: web.BaseRequest) -> str:
     # In the absolute form the target names a host too, which decides nothing here.
     target = request.raw_path
     return target if target.startswith("/") else request.rel_url.raw_path_qs
 
 
-def _headers(request: web.Request) -> Headers:
+def _headers(request: web.BaseRequest) -> Headers:
     # aiohttp has undone a content coding of the body by the time it is read.
     return tuple(
-        (name.decode("utf-8", "replace"), value.decode("utf-8", "replace"))
+        (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in request.raw_headers
         if name.lower() != b"content-encoding"
     )
-
-
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "specroute"}
-
-
-def _json(status: int, body: object) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")

@@ -18,16 +18,18 @@ bytes can make an object of sixty, and nobody else is served while they are made
 _SMALL_BODY = 64 * 1024
 
 
-def parse_request(endpoint: Endpoint, body: bytes, headers: Headers = ()) -> ParsedRequest:
+def parse_request(
+    endpoint: Endpoint, body: bytes, headers: Headers = (), *, model_required: bool = True
+) -> ParsedRequest:
     """Reads what routing needs from a request body and validates nothing else.
 
     Raises:
-        RequestError: The body is no JSON object, names no model, or is made of absurdly many
-            parts; whatever else may be wrong with it is for the engine to say.
+        RequestError: The body is no JSON object, names no model though it must, or is made of
+            absurdly many parts; whatever else may be wrong with it is for the engine to say.
     """
     if len(body) <= _SMALL_BODY:
         fields = _loads(body)
-    elif body.count(b"[") + body.count(b"{") > MOST_CONTAINERS:
+    elif len(body) > MOST_CONTAINERS < body.count(b"[") + body.count(b"{"):
         raise RequestError(
             Reason.INVALID_REQUEST, "The request body holds too many arrays and objects."
         )
@@ -36,6 +38,8 @@ def parse_request(endpoint: Endpoint, body: bytes, headers: Headers = ()) -> Par
     if not isinstance(fields, dict):
         raise RequestError(Reason.INVALID_REQUEST, "The request body must be a JSON object.")
     model = fields.get("model")
+    if model is None and not model_required:
+        model = ""
     if not isinstance(model, str):
         raise RequestError(
             Reason.INVALID_REQUEST, "`model` must be given, as a string.", param="model"

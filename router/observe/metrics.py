@@ -4,30 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policies.types import Status
+from router.admission.queue import Cause
 from router.errors import Reason
+from router.observe.durations import Durations, Labels
 from router.types import Decision, Outcome, RequestContext
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1)
 _OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+_QUEUE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _CELL = ("model", "pool", "class")
+_REPLICA = ("model", "pool", "replica")
 
 GaugeSource = Callable[[], Iterable[tuple[str, dict[str, str], float]]]
 """Gives (name, labels, value) for the gauges of `GAUGES`."""
 
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "specroute_admission_in_flight": ("Requests being served by this process.", ()),
+    "specroute_admission_waiting": ("Requests waiting for a place in this process.", ()),
     "specroute_in_flight_requests": (
         "Requests now at a server, counted by this process.",
-        ("model", "pool", "replica"),
+        _REPLICA,
     ),
-    "specroute_replica_up": (
-        "1 when a server answered its last probe.",
-        ("model", "pool", "replica"),
+    "specroute_replica_up": ("1 when a server answers probes and connections.", _REPLICA),
+    "specroute_replica_breaker": (
+        "Breaker of a server: 0 closed, 1 half open, 2 open.",
+        _REPLICA,
+    ),
+    "specroute_replica_cooling_seconds": (
+        "Until a server that said it was busy may get requests again.",
+        _REPLICA,
+    ),
+    "specroute_replica_suspect": ("1 when a server stopped working on what it has.", _REPLICA),
+    "specroute_replica_draining": ("1 when an operator took a server out.", _REPLICA),
+    "specroute_replica_share_ratio": ("How far the slow start of a server is.", _REPLICA),
+    "specroute_replica_running_requests": (
+        "Requests that an engine works on, by its own account.",
+        _REPLICA,
+    ),
+    "specroute_replica_waiting_requests": (
+        "Requests that wait at an engine, by its own account.",
+        _REPLICA,
+    ),
+    "specroute_replica_kv_usage_ratio": (
+        "Share of an engine's key-value cache that is in use, by its own account.",
+        _REPLICA,
     ),
     "specroute_probability": ("Probability with which the policy now picks a pool.", _CELL),
     "specroute_tokens_per_step": ("Tokens per decode step over the window.", _CELL),
@@ -50,6 +76,18 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "specroute_decision_log_dropped_lines": ("Decision lines that were not written.", ()),
 }
+
+
+class _CellSeries:
+    """The series of one model, pool and class, looked up once."""
+
+    __slots__ = ("e2e", "ended", "tpot", "ttft")
+
+    def __init__(self, metrics: Metrics, cell: Labels) -> None:
+        self.ended = {status: metrics.requests.labels(*cell, status.value) for status in Status}
+        self.ttft = metrics.ttft.series(cell)
+        self.tpot = metrics.tpot.series(cell)
+        self.e2e = metrics.e2e.series(cell)
 
 
 class _Gauges(Collector):
@@ -82,12 +120,35 @@ class Metrics:
             (*_CELL, "status"),
             registry=registry,
         )
+        self.balanced = Counter(
+            "specroute_balanced_requests",
+            "Requests that generate no text, by endpoint and how they ended.",
+            ("model", "endpoint", "status"),
+            registry=registry,
+        )
         self.refused = Counter(
             "specroute_refused_requests",
             "Requests answered by an error of the proxy itself.",
             ("reason",),
             registry=registry,
         )
+        self.admission_refused = Counter(
+            "specroute_admission_refused",
+            "Requests that were given no place, by why they could not wait for one any longer.",
+            ("reason",),
+            registry=registry,
+        )
+        self.admission_left = Counter(
+            "specroute_admission_left",
+            "Requests whose client left while they waited for a place.",
+            registry=registry,
+        )
+        self.queue = self._durations(
+            "queue",
+            "Wait for a place, of requests that had to wait, however that ended.",
+            _QUEUE_BUCKETS,
+            labels=(),
+        ).series(())
         self.fallbacks = Counter(
             "specroute_fallbacks",
             "Requests served by the baseline because the chosen pool did not answer.",
@@ -120,35 +181,52 @@ class Metrics:
             "Workers that ended and were started again.",
             registry=registry,
         )
-        self.ttft = _histogram("specroute_ttft", "Time to first token.", _LATENCY_BUCKETS, self)
-        self.tpot = _histogram("specroute_tpot", "Time per output token.", _TPOT_BUCKETS, self)
-        self.e2e = _histogram("specroute_e2e", "Whole request.", _LATENCY_BUCKETS, self)
-        self.overhead = Histogram(
-            "specroute_overhead_seconds",
-            "Arrival until the request was handed to an upstream connection.",
-            buckets=_OVERHEAD_BUCKETS,
-            registry=registry,
+        self.ttft = self._durations("ttft", "Time to first token.", _LATENCY_BUCKETS)
+        self.tpot = self._durations("tpot", "Time per output token.", _TPOT_BUCKETS)
+        self.e2e = self._durations("e2e", "Whole request.", _LATENCY_BUCKETS)
+        self.overhead = self._durations(
+            "overhead",
+            "Arrival until the request was handed to an upstream connection, less waits.",
+            _OVERHEAD_BUCKETS,
+            labels=(),
         )
+        self._overhead = self.overhead.series(())
+        self._cells: dict[Labels, _CellSeries] = {}
+
+    def _durations(
+        self, name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _CELL
+    ) -> Durations:
+        durations = Durations(f"specroute_{name}_seconds", text, labels, bounds)
+        self.registry.register(durations)
+        return durations
 
     def observe(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
         """Takes the outcome of a request."""
-        model, arm = ctx.request.model, str(decision.arm_id)
-        cell = (model, arm, str(ctx.classification.class_id))
-        self.requests.labels(*cell, outcome.status.value).inc()
+        model, arm = ctx.request.model, decision.arm_id
+        cell = (model, arm, ctx.classification.class_id)
+        series = self._cells.get(cell)
+        if series is None:
+            series = self._cells[cell] = _CellSeries(self, cell)
+        series.ended[outcome.status].inc()
         for excluded, reason in decision.excluded.items():
             self.excluded.labels(model, excluded, reason).inc()
         for field in outcome.unread:
             self.unread.labels(model, outcome.served_by or "", field).inc()
         if outcome.overhead_s is not None:
-            self.overhead.observe(outcome.overhead_s)
-        if outcome.served_by not in (None, decision.arm_id):
+            self._overhead.observe(outcome.overhead_s)
+        if outcome.served_by not in (None, arm):
             self.fallbacks.labels(model, arm).inc()
         elif outcome.status is Status.OK and not outcome.held:
-            self.e2e.labels(*cell).observe(outcome.e2e_s)
+            series.e2e.observe(outcome.e2e_s)
             if outcome.ttft_s is not None:
-                self.ttft.labels(*cell).observe(outcome.ttft_s)
+                series.ttft.observe(outcome.ttft_s)
             if outcome.tpot_s is not None:
-                self.tpot.labels(*cell).observe(outcome.tpot_s)
+                series.tpot.observe(outcome.tpot_s)
+
+    def observe_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
+        """Takes the outcome of a request that generates no text."""
+        endpoint = ctx.request.endpoint.value
+        self.balanced.labels(ctx.request.model, endpoint, outcome.status.value).inc()
 
     def refuse(self, reason: Reason) -> None:
         """Counts an error reply of ours."""
@@ -158,6 +236,18 @@ class Metrics:
         """Counts a reload of the configuration."""
         self.config_reloads.labels(result).inc()
 
+    def queued(self, waited_s: float, refused: Cause | None, *, left: bool) -> None:
+        """Takes the end of a wait for a place."""
+        self.queue.observe(waited_s)
+        if left:
+            self.admission_left.inc()
+        if refused is not None:
+            self.turned_away(refused)
+
+    def turned_away(self, cause: Cause) -> None:
+        """Counts a request that was given no place."""
+        self.admission_refused.labels(cause.value).inc()
+
     def add_gauges(self, source: GaugeSource) -> None:
         """Registers where gauges are read from."""
         self.registry.register(_Gauges(source))
@@ -165,7 +255,3 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
-
-
-def _histogram(name: str, text: str, buckets: tuple[float, ...], metrics: Metrics) -> Histogram:
-    return Histogram(f"{name}_seconds", text, _CELL, buckets=buckets, registry=metrics.registry)

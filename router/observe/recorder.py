@@ -12,7 +12,7 @@ from router.estimates.layout import part_of
 from router.estimates.writer import Writer
 from router.observe.decision_log import DecisionLog, decision_record
 from router.observe.metrics import Metrics
-from router.types import Decision, Outcome, RequestContext
+from router.types import AttemptEnd, Decision, Outcome, RequestContext
 
 _log = logging.getLogger("specroute.recorder")
 
@@ -53,20 +53,40 @@ class Recorder:
             self._metrics.recorder_errors.inc()
             _log.exception("outcome not recorded", extra={"request_id": ctx.request_id})
 
+    def record_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
+        """Takes the outcome of a request that no policy decided about: it is only counted."""
+        try:
+            self._metrics.observe_balanced(ctx, outcome)
+        except Exception:  # noqa: BLE001
+            # See above.
+            self._metrics.recorder_errors.inc()
+            _log.exception("outcome not counted", extra={"request_id": ctx.request_id})
+
+
+_CENSORED = frozenset((AttemptEnd.BUSY, AttemptEnd.OVERTAKEN))
+"""Ends of a try that say neither that the arm is broken nor how fast it is."""
+
+
+def _after_fallback(decision: Decision, outcome: Outcome) -> Status:
+    ends = {item.end for item in outcome.attempts if item.arm_id == decision.arm_id}
+    return Status.ABORTED if ends <= _CENSORED else Status.FAILED
+
 
 def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial:
     """What the estimates learn from an outcome.
 
     After a fallback it is the chosen arm that failed; the answer of the arm that stepped in was
-    not drawn by the policy and is left out of learning. Of an answer that its client held up no
-    duration is learned: whoever reads slowly, and is told the pool, could make one look slow.
+    not drawn by the policy and is left out of learning. An arm that was full, or that was overtaken
+    by a hedge, has not failed: that is censored. Of an answer that its client held up no duration
+    is learned: whoever reads slowly, and is told the pool, could make one look slow. The wait
+    for a place came before the draw and counts for no arm.
     """
     fell_back = outcome.served_by not in (None, decision.arm_id)
     if fell_back or outcome.status is not Status.OK:
         return Trial(
             class_id=ctx.classification.class_id,
             arm_id=decision.arm_id,
-            status=Status.FAILED if fell_back else outcome.status,
+            status=_after_fallback(decision, outcome) if fell_back else outcome.status,
             streamed=ctx.request.stream,
             propensity=decision.propensity,
         )
@@ -76,9 +96,13 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         status=outcome.status,
         streamed=ctx.request.stream,
         propensity=decision.propensity,
-        ttft_s=None if outcome.held else outcome.ttft_s,
+        ttft_s=None if outcome.held else _served_s(outcome.ttft_s, ctx),
         tpot_s=None if outcome.held else outcome.tpot_s,
-        e2e_s=None if outcome.held else outcome.e2e_s,
+        e2e_s=None if outcome.held else _served_s(outcome.e2e_s, ctx),
         tokens=outcome.tokens,
         spec=outcome.spec,
     )
+
+
+def _served_s(duration_s: float | None, ctx: RequestContext) -> float | None:
+    return None if duration_s is None else duration_s - ctx.queue_s

@@ -40,6 +40,8 @@ class Child:
         self.number = number
         self.digest: str | None = None
         """Of the configuration that it serves by; None before it serves."""
+        self.knows_drained = False
+        """Whether it was told which servers an operator has taken out."""
         self.why: str | None = None
         """What is wrong with the configuration, where it said so."""
         self.trouble: str | None = None

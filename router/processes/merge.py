@@ -22,6 +22,7 @@ def merged(states: Sequence[State]) -> State:
     made["ready"], made["not_ready"] = ready is not None, None if ready else newest["not_ready"]
     for name in ("dropped_increments", "refused_increments"):
         made["store"][name] = sum(state["store"][name] for state in states)
+    made["admission"] = _admission([state["admission"] for state in states])
     made["workers"] = [worker for state in states for worker in state["workers"]]
     others = [_replicas(state) for state in states]
     for key, replica in _replicas(made).items():
@@ -46,6 +47,25 @@ def silent_worker(number: int, pid: int | None, why: str) -> State:
         "restarts": 0,
         "hash": None,
         "down": [],
+    }
+
+
+def _admission(states: Sequence[State]) -> State:
+    """Limits hold in each worker; a tenant may have something in several."""
+    loads: dict[str, State] = {}
+    for state in states:
+        for load in state["busiest"]:
+            known = loads.setdefault(load["tenant"], {**load, "in_flight": 0, "waiting": 0})
+            known["in_flight"] += load["in_flight"]
+            known["waiting"] += load["waiting"]
+    shown = max(len(state["busiest"]) for state in states)
+    busiest = sorted(loads.values(), key=lambda load: -load["in_flight"] - load["waiting"])
+    return {
+        "in_flight": sum(state["in_flight"] for state in states),
+        "waiting": sum(state["waiting"] for state in states),
+        "tenants": max(len(loads), *(state["tenants"] for state in states)),
+        "limits": states[0]["limits"],
+        "busiest": busiest[:shown],
     }
 
 

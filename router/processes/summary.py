@@ -83,6 +83,7 @@ class Summary:
                 "dropped_increments": 0,
                 "refused_increments": 0,
             },
+            "admission": None,
             "routes": [],
         }
 

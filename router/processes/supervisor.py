@@ -11,17 +11,19 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
 
+from router.admin.drain import Answer, DrainOrder, order_json, together
 from router.admin.routes import admin_app
 from router.clock import SystemClock
 from router.errors import ConfigError, StartError, StoreError
 from router.lifecycle import Lifecycle
 from router.listeners import SharedPort, listen, url_of
 from router.observe.metrics import Metrics
-from router.processes.channel import Message
+from router.processes.channel import Message, NoAnswerError
 from router.processes.child import Child
 from router.processes.reload import ConfigFile, Loaded, Reloader, Trigger
 from router.processes.rollout import roll_out
@@ -34,6 +36,7 @@ from router.stores.open import open_store
 _ENDING_S = 15.0
 """What a worker may take to end beyond the time that its answers are given."""
 _STORE_LOOK_S = 1.0
+_ORDER_S = 2.0
 _COUNT_S = 10.0
 """What a worker that is killed has counted since is lost."""
 _STARTS = 3
@@ -87,6 +90,9 @@ class Supervisor:
         self._failed: Exception | None = None
         """Why the whole is given up."""
         self._rolling_out = asyncio.Lock()
+        """Held while workers are told to change something."""
+        self._drained: list[DrainOrder] = []
+        """Servers that an operator has taken out."""
         self._kept = 0
         self._none_kept = asyncio.Event()
         metrics = Metrics()
@@ -100,7 +106,9 @@ class Supervisor:
         listen_, admin = self._loaded.config.listen, self._loaded.config.admin
         port = SharedPort(listen_.host, listen_.port, "listen.port")
         self._summary.data_url = url_of(listen_.host, port.port)
-        app = admin_app(self._summary.state, self._summary.exposition, self._reloader.asked)
+        app = admin_app(
+            self._summary.state, self._summary.exposition, self._reloader.asked, self._drain
+        )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         try:
             admin_url = await listen(runner, admin.host, admin.port, "admin.port")
@@ -273,15 +281,19 @@ class Supervisor:
         """Gives workers that began with a configuration what has taken its place meanwhile."""
         async with self._rolling_out:
             for child in self._serving():
-                if child.digest == self._loaded.digest:
-                    continue
-                try:
-                    await self._roll_out([child], self._loaded, lambda _: None)
-                except ConfigError as error:
-                    _log.warning(
-                        "worker replaced", extra={"worker": child.number, "why": str(error)}
-                    )
-                    child.replace()
+                if child.digest != self._loaded.digest:
+                    await self._renew(child)
+                if not child.knows_drained:
+                    child.knows_drained = True
+                    for order in self._drained:
+                        await _ask_to_drain(child, order)
+
+    async def _renew(self, child: Child) -> None:
+        try:
+            await self._roll_out([child], self._loaded, lambda _: None)
+        except ConfigError as error:
+            _log.warning("worker replaced", extra={"worker": child.number, "why": str(error)})
+            child.replace()
 
     async def _roll_out(
         self, children: list[Child], loaded: Loaded, decided: Callable[[Loaded], None]
@@ -290,5 +302,32 @@ class Supervisor:
         for child in children:
             child.digest = loaded.digest
 
+    async def _drain(self, order: DrainOrder) -> Answer:
+        """Takes a server out in all workers, those to come too, or puts it back."""
+        async with self._rolling_out:
+            children = self._serving()
+            answers = await asyncio.gather(*(_ask_to_drain(child, order) for child in children))
+            known = [answer for answer in answers if answer is not None]
+            if not known:
+                return 503, {"error": "no worker answers"}
+            status, body = together(known)
+            if "error" not in body:
+                self._drained = [
+                    other
+                    for other in self._drained
+                    if (other.replica_id, other.model) != (order.replica_id, body["model"])
+                ]
+                if order.draining:
+                    self._drained.append(replace(order, model=body["model"]))
+            return status, body
+
     def _serving(self) -> list[Child]:
         return [child for child in self._children.values() if child.serving]
+
+
+async def _ask_to_drain(child: Child, order: DrainOrder) -> Answer | None:
+    try:
+        status, body = await child.ask("drain", _ORDER_S, order=order_json(order))
+    except NoAnswerError:
+        return None
+    return status, body

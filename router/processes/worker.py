@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from router.admin.drain import DrainOrder
 from router.app import Application, Place
 from router.config.models import Config
 from router.errors import ConfigError
@@ -104,6 +105,8 @@ class Worker:
                 return await self._prepare(message["text"])
             case "commit":
                 return self._commit(message["hash"])
+            case "drain":
+                return self.application.drain(DrainOrder(**message["order"]))
             case "abandon":
                 self._prepared = None
                 self.application.abandon()

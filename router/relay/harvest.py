@@ -6,27 +6,33 @@ forwarded all the same and shows as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
-import orjson
-
-from router.relay.sse import EventSplitter, EventTooLargeError, event_data
+from router.endpoints.dialect import CONTENT, DONE, END, ERROR, MORE, Dialect, json_object
+from router.endpoints.table import OPENAI
+from router.errors import RequestError
+from router.relay.sse import EventSplitter, EventTooLargeError, cut_events, event_data
 
 MAX_WHOLE_BYTES = 4 * 1024 * 1024
 """A whole answer beyond this size is forwarded without being read."""
 
 _MAX_MARKED_EVENTS = 4
-_DONE = b"[DONE]"
+_LONGEST_EVENT = 8 * 1024 * 1024
+_EVENT_STREAM = "text/event-stream"
+_USAGE = b'"usage"'
 _NULL_USAGE = b',"usage":null'
-_DELTA_CONTENT = (
-    "content",
-    "reasoning_content",
-    "reasoning",
-    "tool_calls",
-    "function_call",
-    "refusal",
+_LAST_NULL_USAGE = b',"usage":null}\n\n'
+_NOTHING = b"\xff"  # stands at neither end of any text
+_MOST_LESSONS = 16
+_TEXT = re.compile(
+    rb'("(?:content|text|reasoning_content|reasoning|thinking|partial_json|arguments|delta)":")'
+    rb'[^"\\]*+(?:\\.[^"\\]*+)*+"'
 )
+"""A string that holds output. Inside a string its quotes would be escaped, so it is a member."""
+_SEQUENCE_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
 
 
 class Harvest(Protocol):
@@ -53,6 +59,9 @@ class Harvest(Protocol):
 
     def answer(self) -> Mapping[str, Any] | None:
         """Members with figures; None if the answer could not be read."""
+
+    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
+        """What ends an answer that cannot go on, where `may_add`."""
 
 
 class PassThrough:
@@ -85,6 +94,11 @@ class PassThrough:
     def answer(self) -> Mapping[str, Any] | None:
         """Nothing is known."""
         return None
+
+    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
+        """Nothing can be added."""
+        del error, request_id
+        return b""
 
 
 class WholeHarvest:
@@ -121,28 +135,59 @@ class WholeHarvest:
 
     def answer(self) -> Mapping[str, Any] | None:
         """The body's top-level object."""
-        return _json_object(b"".join(self._parts)) if self._parts else None
+        return json_object(b"".join(self._parts)) if self._parts else None
+
+    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
+        """Nothing can be added."""
+        del error, request_id
+        return b""
 
 
 class StreamHarvest:
-    """A stream of events: times of content, marked events kept for reading, usage taken out."""
+    """A stream of events: times of content, marked events kept for reading, usage taken out.
 
-    def __init__(self, markers: Sequence[bytes], *, strip_usage: bool) -> None:
+    Nearly every piece of a stream is one whole event with some output, so that case is decided by
+    a few byte searches. Anything else is taken apart event by event.
+    """
+
+    def __init__(
+        self, markers: Sequence[bytes], *, strip_usage: bool, dialect: Dialect = OPENAI
+    ) -> None:
         self.first_content_s: float | None = None
         self.last_content_s: float | None = None
         self.broken = False
         self.complete = False
+        self._dialect = dialect
         self._markers = tuple(markers)
+        self._heads = dialect.heads
+        self._stop = _stop_pattern(
+            (*dialect.stops, *self._markers, *((_USAGE,) if strip_usage else ()))
+        )
         self._whole_events = strip_usage
         self._strip = strip_usage
-        self._splitter: EventSplitter | None = EventSplitter()
+        self._unread = False
+        self._ordinary = False
+        """Output has begun and no event is unfinished."""
+        self._before = self._after = _NOTHING
+        """What stood around the text of the last ordinary event."""
+        self._text_at, self._text_end = len(_NOTHING), -len(_NOTHING)
+        self._lessons = _MOST_LESSONS
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._splitter: EventSplitter | None = None
+        """Takes over at the first CR."""
         self._marked: list[bytes] = []
         self._stripped_previous = False
+        self._latest = b""
 
     @property
     def may_add(self) -> bool:
         """Between events; where whole events are forwarded, always."""
-        return self._splitter is not None and (self._whole_events or self._splitter.between_events)
+        if self._unread:
+            return False
+        if self._whole_events:
+            return True
+        return self._splitter.between_events if self._splitter else not self._pending
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Takes bytes of the stream.
@@ -150,65 +195,184 @@ class StreamHarvest:
         Nothing is delayed, with one exception: while an event has to be taken out, the bytes of
         an unfinished event wait until it is complete.
         """
-        if self._splitter is None:
+        if self._ordinary and data.startswith(self._before) and data.endswith(self._after):
+            text = data[self._text_at : self._text_end]
+            # With no quote but escaped ones it is one string: the same event with another text.
+            if b'"' not in text or (b"\\\\" not in text and text.count(b'"') == text.count(b'\\"')):
+                self.last_content_s = now
+                self._latest = data
+                return data
+        if self._unread or not data:
             return data
-        try:
-            events = self._splitter.feed(data)
-        except EventTooLargeError:
-            rest, self._splitter = self._splitter.rest(), None
-            return rest if self._whole_events else data
-        if not self._whole_events:
-            for event in events:
-                self._observe(event, now)
+        if self._ordinary and data.endswith(b"\n\n") and self._is_output(data):
+            self.last_content_s = now
+            self._latest = data
+            if self._lessons:
+                self._learn(data)
             return data
-        return b"".join([self._forward(event, now) for event in events])
+        return self._feed(data, now)
 
     def finish(self) -> bytes:
-        """Ends the stream; one that never said `[DONE]` is broken."""
-        rest = self._splitter.rest() if self._splitter else b""
-        self.complete = self.complete or event_data(rest) == _DONE  # without its blank line
-        self.broken = self.broken or (not self.complete and self._splitter is not None)
+        """Ends the stream; one that never came to its end mark is broken."""
+        rest = self._rest()
+        data = event_data(rest)  # an end mark may come without its blank line
+        if data == DONE or (data and self._dialect.look(json_object(data) or {}) & END):
+            self.complete = True
+        if self._dialect.ends_marked and not self._unread:
+            self.broken = self.broken or not self.complete
         return rest if self._whole_events else b""
 
     def answer(self) -> Mapping[str, Any] | None:
-        """Members of the marked events, later ones over earlier ones; nulls say nothing."""
+        """Figures of the marked events, later ones over earlier ones; nulls say nothing."""
         merged: dict[str, Any] = {}
         for data in self._marked:
-            members = (_json_object(data) or {}).items()
-            merged.update((key, value) for key, value in members if value is not None)
+            _merge(merged, self._dialect.figures(json_object(data) or {}))
         return merged or None
+
+    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
+        """An error event of ours, numbered after the last one seen."""
+        seen = _SEQUENCE_NUMBER.findall(self._latest)
+        sequence = int(seen[-1]) + 1 if seen else 0
+        return self._dialect.error_ending(error, request_id=request_id, sequence=sequence)
+
+    def _rest(self) -> bytes:
+        if self._splitter:
+            return self._splitter.rest()
+        rest, self._pending, self._pending_bytes = b"".join(self._pending), [], 0
+        return rest
+
+    def _feed(self, data: bytes, now: float) -> bytes:
+        if self._splitter is None:
+            if b"\r" not in data:
+                return self._feed_plain(data, now)
+            held = self._rest()
+            self._splitter = EventSplitter(_LONGEST_EVENT)
+            self._ordinary = False
+        else:
+            held = b""
+        try:
+            events = self._splitter.feed(held + data)
+        except EventTooLargeError:
+            return self._give_up(self._splitter.rest(), data)
+        if self._whole_events:
+            return b"".join([self._forward(event, now) for event in events])
+        for event in events:
+            self._observe(event, now)
+        return data
+
+    def _give_up(self, held: bytes, data: bytes) -> bytes:
+        """An event beyond all limits: from here on the stream passes unread."""
+        self._unread, self._ordinary = True, False
+        self._pending, self._splitter = [], None
+        return held if self._whole_events else data
+
+    def _feed_plain(self, data: bytes, now: float) -> bytes:
+        """Bytes of a stream in which every line ends in LF, as all engines write them."""
+        pending = self._pending
+        if pending:
+            # The blank line may have begun at the end of what came before.
+            joint = pending[-1].endswith(b"\n") and data.startswith(b"\n")
+            if not joint and b"\n\n" not in data:
+                return self._hold(data)
+            data, fed = b"".join((*pending, data)), data
+            self._pending, self._pending_bytes = [], 0
+        else:
+            fed = data
+        end = data.rfind(b"\n\n") + 2
+        if end == 1:
+            return self._hold(data)
+        whole, rest = (data, b"") if end == len(data) else (data[:end], data[end:])
+        shown = self._block(whole, now)
+        self._latest = whole
+        self._ordinary = not rest and self.first_content_s is not None
+        if rest and len(rest) > _LONGEST_EVENT:
+            return self._give_up(shown + rest, fed)
+        if rest:
+            self._pending, self._pending_bytes = [rest], len(rest)
+        return shown if self._whole_events else fed
+
+    def _hold(self, data: bytes) -> bytes:
+        self._ordinary = False
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if self._pending_bytes > _LONGEST_EVENT:
+            return self._give_up(b"".join(self._pending), data)
+        return b"" if self._whole_events else data
+
+    def _block(self, whole: bytes, now: float) -> bytes:
+        """Whole events; returns what the client gets of them where that may differ."""
+        if self.first_content_s is not None:
+            if self._is_output(whole):
+                self.last_content_s = now
+                return whole
+            if self._strip and self._announces_only(whole):
+                self.last_content_s = now
+                return whole.replace(_LAST_NULL_USAGE, b"}\n\n")
+        events = cut_events(whole)
+        if self._whole_events:
+            return b"".join([self._forward(event, now) for event in events])
+        for event in events:
+            self._observe(event, now)
+        return whole
+
+    def _is_output(self, whole: bytes) -> bool:
+        """Whether whole events begin with output and hold nothing else that matters."""
+        return (
+            whole.startswith(self._heads)
+            and not self._stop(whole)
+            and DONE not in whole
+            and b"\r" not in whole
+        )
+
+    def _announces_only(self, whole: bytes) -> bool:
+        """Whether events are output but for the null by which some servers announce usage."""
+        announcing = whole.count(_LAST_NULL_USAGE)
+        return (
+            announcing > 0
+            and whole.startswith(b"data: {")
+            and whole.count(b"\n\n") == announcing
+            and self._is_output(whole.replace(_LAST_NULL_USAGE, b"}\n\n"))
+        )
+
+    def _learn(self, whole: bytes) -> None:
+        """Keeps what stands around the text of a single event, to know the next ones by."""
+        found = _TEXT.search(whole)
+        if found is None or whole.find(b"\n\n") + 2 != len(whole):
+            return
+        self._lessons -= 1
+        self._before, self._after = whole[: found.end(1)], whole[found.end() - 1 :]
+        self._text_at, self._text_end = len(self._before), -len(self._after)
 
     def _observe(self, event: bytes, now: float) -> bytes:
         data = event_data(event)
         if not data:
             return data
-        if data == _DONE:
+        if data == DONE:
             self.complete = True
             return data
+        look = self._dialect.look
+        found = look(json_object(data) or {})
         if self.first_content_s is None:
-            self._look_for_content(data, now)
-        elif b'"choices":[]' not in data:
+            if found & CONTENT:
+                self.first_content_s = self.last_content_s = now
+        elif found & MORE:
             self.last_content_s = now
+        if found & END:
+            self.complete = True
+        if found & ERROR:
+            self.broken = True
         if any(marker in data for marker in self._markers):
             self._marked = [*self._marked[1 - _MAX_MARKED_EVENTS :], data]
-        if b'"error"' in data and b'"choices"' not in data:
-            members = _json_object(data) or {}
-            self.broken |= bool(members.get("error")) or members.get("object") == "error"
         return data
 
-    def _look_for_content(self, data: bytes, now: float) -> None:
-        choices = (_json_object(data) or {}).get("choices")
-        if isinstance(choices, list) and any(_has_content(choice) for choice in choices):
-            self.first_content_s = self.last_content_s = now
-
     def _forward(self, event: bytes, now: float) -> bytes:
-        if event == b"\n":  # the second half of the previous event's terminator
+        if event == b"\n" and self._splitter:  # the second half of the last event's terminator
             return b"" if self._stripped_previous else event
         self._stripped_previous = False
         data = self._observe(event, now)
         if not self._strip or b'"usage":' not in data:
             return event
-        chunk = _json_object(data) or {}
+        chunk = json_object(data) or {}
         if chunk.get("usage") is not None:
             if chunk.get("choices"):
                 # Usage beside content was not asked for by us: the server sends it to everyone,
@@ -216,25 +380,64 @@ class StreamHarvest:
                 self._strip = False
             else:
                 self._stripped_previous = True
-                return b""
+                return _blank_start(event)
         elif event.count(_NULL_USAGE) == 1 and "usage" in chunk:
             # Some servers announce a usage event by a null in every other one.
             return event.replace(_NULL_USAGE, b"")
         return event
 
 
-def _json_object(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+def _merge(merged: dict[str, Any], figures: Mapping[str, Any]) -> None:
+    for key, value in figures.items():
+        before = merged.get(key)
+        if key == "usage" and isinstance(value, dict) and isinstance(before, dict):
+            # Anthropic's dialect counts the prompt in its first event, the answer in its last.
+            merged[key] = {**before, **{k: v for k, v in value.items() if v is not None}}
+        elif value is not None:
+            merged[key] = value
 
 
-def _has_content(choice: object) -> bool:
-    if not isinstance(choice, dict):
-        return False
-    delta = choice.get("delta")
-    if isinstance(delta, dict):
-        return any(delta.get(key) for key in _DELTA_CONTENT)
-    return bool(choice.get("text"))
+@cache
+def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[[bytes], object | None]:
+    """Finds any of some members. One pattern that begins with a quote is the fastest way to look.
+
+    >>> bool(_stop_pattern((b'"error"', b'"usage":{'))(b'{"usage":{}}'))
+    True
+    """
+    names = [re.escape(stop.removeprefix(b'"')) for stop in stops]
+    return re.compile(b'"(?:' + b"|".join(names) + b")").search
+
+
+def _blank_start(event: bytes) -> bytes:
+    """Blank lines before an event are not part of it."""
+    return event[: len(event) - len(event.lstrip(b"\r\n"))]
+
+
+def harvest_for(
+    dialect: Dialect,
+    *,
+    content_type: str,
+    content_encoding: str,
+    markers: Sequence[bytes] = (),
+    strip_usage: bool = False,
+) -> Harvest:
+    """What watches an answer, by what it says about itself.
+
+    Args:
+        dialect: Of the endpoint that was asked.
+        content_type: Header of the answer; empty where it has none.
+        content_encoding: Header of the answer; empty where it has none.
+        markers: What events with figures contain, by the engine's adapter.
+        strip_usage: Whether usage was asked for by us alone.
+    """
+    if content_encoding.strip().lower() not in {"", "identity"}:
+        return PassThrough()
+    kind = content_type.partition(";")[0].strip().lower()
+    if not dialect.ends_marked:
+        # Sound, pictures, vectors: nothing is read, and nothing is foreign.
+        return PassThrough()
+    if kind == _EVENT_STREAM:
+        return StreamHarvest(markers, strip_usage=strip_usage, dialect=dialect)
+    if kind == "application/json" or kind.endswith("+json"):
+        return WholeHarvest()
+    return PassThrough(foreign=True)

@@ -6,19 +6,29 @@ Whatever happens, `finish` is called exactly once with the outcome.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.client import responses
 
 from policies.types import ArmId, Status
 from router.clock import Clock
 from router.engines.base import Ask, Reading
 from router.errors import Reason, RequestError
+from router.fleet.affinity import prefix_of
 from router.fleet.model import PoolFacts, Replica, RouteFacts
-from router.fleet.state import FleetState
-from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
+from router.fleet.state import FleetState, Lease, Placement, Seen
+from router.lifecycle import cancelled, in_background
+from router.relay.attempts import (
+    FOLLOWS,
+    MOST_LOST,
+    RetryBudget,
+    retry_after_s,
+    says_prompt_too_long,
+)
+from router.relay.harvest import Harvest
 from router.relay.headers import header, to_client, to_upstream
-from router.relay.sink import ClientGoneError, ResponseSink, error_ending
+from router.relay.sink import ResponseSink
+from router.relay.transfer import EarlyAnswerError, OvertakenError, Transfer
 from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.types import (
     Attempt,
@@ -32,15 +42,16 @@ from router.types import (
 
 FinishFn = Callable[[Outcome], None]
 
-_REPLICAS_PER_ARM = 2
-_MOST_LOST = 2
-"""Servers that took a request and were gone without an answer. It may be the request that ends
-them, so it is not carried through the whole fleet."""
+_SERVERS_PER_ARM = 2
 _MIN_TOKENS_FOR_TPOT = 2
 _SERVER_ERROR = 500
 _REDIRECT = 300
 _CLIENT_ERROR = 400
+_MOST_ERROR_BYTES = 256 * 1024
+"""Of an error that is held back while another server is tried."""
+_ERROR_BODY_S = 10.0
 
+_BUSY = frozenset((429, 503))
 _POOLS_FAULT = frozenset((404, 405, 429))
 """Path and model are ours by now, and a full server is no client's fault: who drew this pool would
 have been served by another."""
@@ -51,27 +62,15 @@ _HELD_SHARE = 0.1
 """A client that holds its answer up for longer than both has measured itself, not the pool."""
 
 
-@dataclass(slots=True)
-class _Progress:
-    """What is known of a request so far; becomes its Outcome."""
-
-    attempts: list[Attempt] = field(default_factory=list)
-    status: Status = Status.FAILED
-    http_status: int | None = None
-    served: PoolFacts | None = None
-    harvest: Harvest | None = None
-    sent_s: float | None = None
-    held_s: float = 0.0
-    error: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """A server has answered: who, with what, and what had been asked."""
+class _Spare:
+    """An engine's error, kept in case no other server does better."""
 
     pool: PoolFacts
-    response: UpstreamResponse
-    ask: Ask
+    status: int
+    reason: str
+    headers: Headers
+    body: bytes
 
 
 class Relay:
@@ -80,10 +79,11 @@ class Relay:
     def __init__(
         self, route: RouteFacts, fleet: FleetState, upstream: Upstream, clock: Clock
     ) -> None:
-        self._route = route
-        self._fleet = fleet
-        self._upstream = upstream
-        self._clock = clock
+        self.route = route
+        self.fleet = fleet
+        self.upstream = upstream
+        self.clock = clock
+        self.budget = RetryBudget()
 
     async def run(
         self,
@@ -106,195 +106,381 @@ class Relay:
         Raises:
             RequestError: No server answered; nothing has been sent to the client yet.
         """
-        progress = _Progress()
+        run = _Run(self, ctx, decision, sink, extra)
         try:
-            async with AsyncExitStack() as stack:
-                answer = await self._open(stack, ctx, decision, progress)
-                progress.served = answer.pool
-                await self._pass_through(answer, sink, extra(answer.pool), progress)
-        except (asyncio.CancelledError, ClientGoneError) as error:
-            self._client_left(progress)
-            if isinstance(error, asyncio.CancelledError):
-                raise
+            await run.serve()
+        except asyncio.CancelledError:
+            run.client_left()
+            raise
         except RequestError as error:
-            progress.http_status, progress.error = error.http_status, error.reason.value
+            run.http_status, run.error = error.http_status, error.reason.value
             raise
         finally:
-            finish(self._outcome(ctx, progress))
+            finish(run.outcome())
 
-    def _client_left(self, progress: _Progress) -> None:
-        """A client that leaves with its answer complete, as many do at `[DONE]`, was served."""
-        harvest = progress.harvest
-        if harvest is not None and harvest.complete and progress.http_status is not None:
-            progress.status = _status_of(
-                progress.http_status, progress.served, broken=harvest.broken
-            )
-        else:
-            progress.status = Status.ABORTED
 
-    async def _open(
+class _Run:
+    """One request being served; becomes its Outcome."""
+
+    __slots__ = (
+        "_asks",
+        "_attempts",
+        "_begun",
+        "_ctx",
+        "_decision",
+        "_extra",
+        "_goes_on",
+        "_last",
+        "_lost",
+        "_placement",
+        "_relay",
+        "_sent_s",
+        "_sink",
+        "_spare",
+        "_status",
+        "_transfer",
+        "_tried",
+        "error",
+        "http_status",
+    )
+
+    def __init__(
         self,
-        stack: AsyncExitStack,
+        relay: Relay,
         ctx: RequestContext,
         decision: Decision,
-        progress: _Progress,
-    ) -> _Answer:
-        """Tries servers until one answers; nothing reaches the client before that."""
-        last = UpstreamError(AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server")
-        lost: list[ArmId] = []
-        for pool, replica in self._candidates(decision):
-            if pool.arm.arm_id in lost and not pool.arm.baseline:
-                continue  # straight to plain decoding
-            ask = pool.adapter.prepare(ctx.request)
-            for repeated in (False, True):
-                progress.sent_s = self._clock.monotonic()
-                try:
-                    response = await self._try(stack, ctx, replica, ask, fresh=repeated)
-                except UpstreamError as error:
-                    last = error
-                    progress.attempts.append(
-                        Attempt(pool.arm.arm_id, replica.replica_id, error.end)
-                    )
-                    # A connection kept alive that the server had closed shows as a lost one: a
-                    # fresh one settles it.
-                    if error.end is not AttemptEnd.DISCONNECTED:
-                        break
-                else:
-                    progress.attempts.append(
-                        Attempt(pool.arm.arm_id, replica.replica_id, AttemptEnd.ANSWERED)
-                    )
-                    return _Answer(pool, response, ask)
-            if last.end is AttemptEnd.TIMEOUT:
-                break  # it may still be working on the answer; a second server would double that
-            self._fleet.mark(replica, up=False, now=self._clock.monotonic())
-            if last.end is AttemptEnd.DISCONNECTED:
-                lost.append(pool.arm.arm_id)
-            if len(lost) == _MOST_LOST:
-                break
-        raise RequestError(
-            last.reason, f"No server could answer for model {self._route.model!r}: {last}."
-        ) from last
-
-    def _candidates(self, decision: Decision) -> Iterator[tuple[PoolFacts, Replica]]:
-        """Servers of the chosen arm, then of the baseline: plain decoding is one step away."""
-        tried: set[ReplicaId] = set()
-        for arm_id in dict.fromkeys((decision.arm_id, self._route.baseline)):
-            for _ in range(_REPLICAS_PER_ARM):
-                replica = self._fleet.pick(arm_id, frozenset(tried))
-                if replica is None:
-                    break
-                tried.add(replica.replica_id)
-                yield self._route.pools[arm_id], replica
-
-    async def _try(
-        self,
-        stack: AsyncExitStack,
-        ctx: RequestContext,
-        replica: Replica,
-        ask: Ask,
-        *,
-        fresh: bool,
-    ) -> UpstreamResponse:
-        request = UpstreamRequest(
-            method="POST",
-            path_qs=ctx.path_qs,
-            headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
-            body=ask.body,
-            fresh=fresh,
+        sink: ResponseSink,
+        extra: Callable[[PoolFacts], Headers],
+    ) -> None:
+        self._relay = relay
+        self._ctx = ctx
+        self._decision = decision
+        self._sink = sink
+        self._extra = extra
+        self._asks: dict[str, Ask] = {}
+        self._attempts: list[Attempt] = []
+        self._last = UpstreamError(
+            AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server is left"
         )
-        async with AsyncExitStack() as attempt:
-            attempt.enter_context(self._fleet.lease(replica))
-            response = await attempt.enter_async_context(self._upstream.open(replica, request))
-            stack.push_async_exit(attempt.pop_all())
-        return response
+        self._placement = Placement(prefix_of(ctx.request), len(ctx.request.body))
+        self._tried: set[ReplicaId] = set()
+        self._lost = 0
+        self._begun: asyncio.Future[None] | None = None
+        self._goes_on = True
+        """Whether the baseline may still be tried."""
+        self._spare: _Spare | None = None
+        self._sent_s: float | None = None
+        self._status = Status.FAILED
+        self._transfer: Transfer | None = None
+        self.http_status: int | None = None
+        self.error: str | None = None
+
+    # --- Which server ----------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Tries servers until one has answered, or none is left."""
+        relay, route = self._relay, self._relay.route
+        relay.budget.arrived()
+        chosen = self._decision.arm_id
+        if chosen == route.baseline:
+            await self._arm(chosen)
+        elif route.hedge_s is not None:
+            await self._hedged(chosen, route.hedge_s)
+        elif not await self._arm(chosen) and self._goes_on:
+            await self._arm(route.baseline)
+        if self._transfer is None:
+            await self._give_up()
+
+    async def _hedged(self, chosen: ArmId, after_s: float) -> None:
+        """Asks the baseline too, once the chosen arm has been silent for too long."""
+        baseline = self._relay.route.baseline
+        begun = self._begun = asyncio.get_running_loop().create_future()
+        tries = {chosen: in_background(self._arm(chosen))}
+        try:
+            await asyncio.wait(
+                [tries[chosen], begun], timeout=after_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            failed = tries[chosen].done() and not tries[chosen].result()
+            silent = self._transfer is None and not tries[chosen].done()
+            late = silent and self._relay.budget.take()
+            if self._transfer is None and self._goes_on and (failed or late):
+                tries[baseline] = in_background(self._arm(baseline))
+            while self._transfer is None and not all(task.done() for task in tries.values()):
+                left = [task for task in tries.values() if not task.done()]
+                await asyncio.wait([*left, begun], return_when=asyncio.FIRST_COMPLETED)
+            if self._transfer is not None:
+                winner = tries.pop(self._transfer.pool.arm.arm_id)
+                await cancelled(tries.values())
+                await winner
+            for task in tries.values():
+                if not task.cancelled():
+                    task.result()
+        finally:
+            await cancelled(tries.values())
+
+    async def _arm(self, arm_id: ArmId) -> bool:
+        """Tries servers of one arm; whether one has answered."""
+        relay, route = self._relay, self._relay.route
+        pool = route.pools[arm_id]
+        for _ in range(_SERVERS_PER_ARM):
+            lease = relay.fleet.lease(
+                arm_id, self._placement, frozenset(self._tried), now=relay.clock.monotonic()
+            )
+            if lease is None or (self._attempts and not relay.budget.take()):
+                if lease is not None:
+                    lease.release()
+                return False
+            self._tried.add(lease.replica.replica_id)
+            try:
+                end = await self._server(pool, lease)
+            finally:
+                lease.release()
+            if end is AttemptEnd.ANSWERED:
+                return True
+            follows = FOLLOWS[end]
+            self._lost += end is AttemptEnd.DISCONNECTED
+            self._goes_on = follows.baseline and self._lost < MOST_LOST
+            if not self._goes_on or not (follows.same_arm or pool.arm.baseline):
+                return False
+        return False
+
+    async def _give_up(self) -> None:
+        spare = self._spare
+        if spare is None:
+            raise RequestError(
+                self._last.reason,
+                f"No server could answer for model {self._relay.route.model!r}: {self._last}.",
+            ) from self._last
+        headers = to_client(spare.headers, length_changes=False, extra=self._extra(spare.pool))
+        if spare.status in _BUSY and header(headers, "retry-after") is None:
+            headers = (*headers, ("Retry-After", "1"))
+        self._sink.feed_from(None)
+        self._sink.start(spare.status, spare.reason, headers)
+        if spare.body:
+            self._sink.write(spare.body)
+        self.http_status = spare.status
+        await self._sink.close()
+
+    async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
+        end = await self._try(pool, lease, fresh=False)
+        if end is AttemptEnd.STALE:
+            end = await self._try(pool, lease, fresh=True)
+        if end is AttemptEnd.BUSY and self._spare is not None:
+            after_s = retry_after_s(self._spare.headers, self._relay.clock.wall())
+            self._saw(lease, Seen.BUSY, after_s)
+        elif end is not AttemptEnd.ANSWERED:
+            self._saw(lease, FOLLOWS[end].seen)
+        elif self._transfer is None:
+            self._saw(lease, Seen.ANSWERED)  # by an error that is the request's own fault
+        return end
+
+    def _saw(self, lease: Lease, seen: Seen | None, retry_after_s: float | None = None) -> None:
+        if seen is not None:
+            now = self._relay.clock.monotonic()
+            self._relay.fleet.saw(lease.replica, seen, now=now, retry_after_s=retry_after_s)
+
+    # --- One try ---------------------------------------------------------------------------------
+
+    async def _try(self, pool: PoolFacts, lease: Lease, *, fresh: bool) -> AttemptEnd:
+        """One try at one server; whatever comes of it is noted."""
+        try:
+            end = await self._exchange(pool, lease, fresh=fresh)
+        except UpstreamError as error:
+            self._last, end = error, error.end
+        except asyncio.CancelledError:
+            if self._transfer is not None:  # the client is being served by another
+                self._note(pool, lease, AttemptEnd.OVERTAKEN)
+            raise
+        self._note(pool, lease, end)
+        return end
+
+    def _note(self, pool: PoolFacts, lease: Lease, end: AttemptEnd) -> None:
+        self._attempts.append(Attempt(pool.arm.arm_id, lease.replica.replica_id, end))
+
+    async def _exchange(self, pool: PoolFacts, lease: Lease, *, fresh: bool) -> AttemptEnd:
+        """Raises: UpstreamError: There was no answer, and the client knows nothing of the try."""
+        ctx, relay, replica = self._ctx, self._relay, lease.replica
+        ask = self._ask(pool)
+        self._sent_s = relay.clock.monotonic()
+        response = await relay.upstream.send(
+            replica,
+            UpstreamRequest(
+                method=ctx.method,
+                path_qs=ctx.path_qs,
+                headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
+                body=ask.body,
+                header_s=_head_limit(replica, streamed=ctx.request.stream),
+                idle_s=replica.idle_s,
+                fresh=fresh,
+            ),
+        )
+        try:
+            if response.status in _BUSY or response.status >= _SERVER_ERROR:
+                return await self._refused(pool, response)
+            return await self._pass_through(pool, lease, response, ask)
+        finally:
+            response.close()
+
+    def _ask(self, pool: PoolFacts) -> Ask:
+        ask = self._asks.get(pool.adapter.name)
+        if ask is None:
+            ask = self._asks[pool.adapter.name] = pool.adapter.prepare(self._ctx.request)
+        return ask
+
+    async def _refused(self, pool: PoolFacts, response: UpstreamResponse) -> AttemptEnd:
+        body = await _whole(response)
+        return self._keep(_Spare(pool, response.status, response.reason, response.headers, body))
+
+    def _keep(self, spare: _Spare) -> AttemptEnd:
+        """Keeps an engine's error in case no other server does better."""
+        self._spare = spare
+        if spare.status in _BUSY:
+            return AttemptEnd.BUSY
+        if spare.status >= _SERVER_ERROR and not says_prompt_too_long(spare.body):
+            return AttemptEnd.SERVER_ERROR
+        self._status = Status.REJECTED
+        return AttemptEnd.ANSWERED
 
     async def _pass_through(
-        self, answer: _Answer, sink: ResponseSink, extra: Headers, progress: _Progress
-    ) -> None:
-        response, streamed = answer.response, _is_event_stream(answer.response)
-        harvest = _harvest_for(answer)
-        progress.harvest, progress.http_status = harvest, response.status
-        headers = to_client(
-            response.headers, length_changes=answer.ask.strip_usage and streamed, extra=extra
+        self, pool: PoolFacts, lease: Lease, response: UpstreamResponse, ask: Ask
+    ) -> AttemptEnd:
+        transfer = Transfer(
+            self._ctx,
+            pool,
+            lease,
+            response,
+            ask=ask,
+            sink=self._sink,
+            extra=self._extra(pool),
+            now=self._relay.clock.monotonic,
+            commit=self._commit,
         )
-        await sink.start(response.status, headers)
         try:
-            async for chunk in response.chunks():
-                now = self._clock.monotonic()
-                data = harvest.feed(chunk, now)
-                if data:
-                    await sink.write(data)
-                    progress.held_s += self._clock.monotonic() - now
-        except UpstreamError as error:
-            if not harvest.complete:
-                await self._break_off(error.reason, str(error), sink, progress)
-                return
-            progress.status = _status_of(response.status, answer.pool, broken=harvest.broken)
-        else:
-            rest = harvest.finish()
-            if rest:
-                await sink.write(rest)
-            progress.status = _status_of(response.status, answer.pool, broken=harvest.broken)
-            if harvest.broken and progress.status is Status.FAILED:
-                progress.error = Reason.UPSTREAM_PROTOCOL.value
-                if not harvest.complete and not _shows_its_end(response):
-                    await self._break_off(Reason.UPSTREAM_PROTOCOL, "no end mark", sink, progress)
-                    return
-        await sink.close()
+            broke_off = await transfer.run()
+        except OvertakenError:
+            return AttemptEnd.OVERTAKEN
+        except EarlyAnswerError as early:
+            status, body = early.error.status, early.error.body
+            headers = (("Content-Type", "application/json"), ("Content-Length", str(len(body))))
+            return self._keep(_Spare(pool, status, responses.get(status, ""), headers, body))
+        self.http_status = response.status
+        self._status = _status_of(
+            response.status, pool, broken=broke_off is not None or transfer.harvest.broken
+        )
+        if broke_off is not None:
+            self._saw(lease, Seen.FAILED)
+            self.error = broke_off.value
+        elif transfer.harvest.broken and self._status is Status.FAILED:
+            self.error = Reason.UPSTREAM_PROTOCOL.value
+        return AttemptEnd.ANSWERED
 
-    async def _break_off(
-        self, reason: Reason, detail: str, sink: ResponseSink, progress: _Progress
-    ) -> None:
-        """Ends an answer of which a part is missing so that no client can take it for a whole one.
+    def _commit(self, transfer: Transfer) -> None:
+        """The first byte for the client: from here on nothing else is tried."""
+        if self._transfer is not None:
+            raise OvertakenError
+        self._transfer = transfer
+        self._saw(transfer.lease, Seen.ANSWERED)
+        self._sink.feed_from(transfer.response)
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
 
-        Between events that is an error event, which clients raise with its message. Inside one,
-        and in any other body, the connection is cut, as it would be without us. Bytes still held
-        back are half an event, which could only confuse its reader.
-        """
-        progress.error = reason.value
-        if progress.harvest is None or not progress.harvest.may_add:
-            await sink.abort()
+    # --- What came of it -------------------------------------------------------------------------
+
+    def client_left(self) -> None:
+        """A client that leaves with its answer complete, as many do at `[DONE]`, was served."""
+        transfer = self._transfer
+        if transfer is None:
+            self._status = Status.ABORTED
             return
-        error = RequestError(reason, f"The engine's answer broke off: {detail}.")
-        await sink.write(error_ending(error))
-        await sink.close()
+        self.http_status = transfer.status
+        harvest = transfer.harvest
+        if harvest.complete:
+            self._status = _status_of(transfer.status, transfer.pool, broken=harvest.broken)
+        else:
+            self._status = Status.ABORTED
 
-    def _outcome(self, ctx: RequestContext, progress: _Progress) -> Outcome:
-        now = self._clock.monotonic()
-        harvest, pool = progress.harvest, progress.served
+    def _overhead_s(self) -> float | None:
+        """From its entry, which it may have had to wait for, until it was handed on."""
+        if self._sent_s is None:
+            return None
+        return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
+
+    def outcome(self) -> Outcome:
+        """What happened, as far as it is known."""
+        ctx = self._ctx
+        e2e_s = self._relay.clock.monotonic() - ctx.arrival_s
+        transfer = self._transfer
+        served = transfer.pool if transfer else self._spare.pool if self._spare else None
         reading, ttft_s, tpot_s = Reading(), None, None
-        if harvest is not None and pool is not None and progress.status is Status.OK:
-            answer = harvest.answer()
-            if answer is None:
-                reading = Reading(unread=("answer",))
-            else:
-                reading = pool.adapter.read(ctx.request, answer)
-        if harvest is not None and harvest.first_content_s is not None:
-            ttft_s = harvest.first_content_s - ctx.arrival_s
-            tpot_s = _tpot_s(harvest, reading.tokens)
-        e2e_s = now - ctx.arrival_s
+        if transfer is not None:
+            harvest = transfer.harvest
+            if self._status is Status.OK:
+                reading = _reading(transfer.pool, ctx, harvest.answer())
+            if harvest.first_content_s is not None:
+                ttft_s = harvest.first_content_s - ctx.arrival_s
+                tpot_s = _tpot_s(harvest, reading.tokens)
         return Outcome(
-            status=progress.status,
-            http_status=progress.http_status,
-            served_by=pool.arm.arm_id if pool else None,
-            attempts=tuple(progress.attempts),
+            status=self._status,
+            http_status=self.http_status,
+            served_by=served.arm.arm_id if served else None,
+            attempts=tuple(self._attempts),
             e2e_s=e2e_s,
             ttft_s=ttft_s,
             tpot_s=tpot_s,
             tokens=reading.tokens,
             prompt_tokens=reading.prompt_tokens,
             spec=reading.spec,
-            overhead_s=None if progress.sent_s is None else progress.sent_s - ctx.arrival_s,
-            error=progress.error,
+            overhead_s=self._overhead_s(),
+            error=self.error,
             unread=reading.unread,
-            held=progress.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
+            held=self._sink.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
         )
 
 
-def _status_of(http_status: int, pool: PoolFacts | None, *, broken: bool) -> Status:
+def _head_limit(replica: Replica, *, streamed: bool) -> float:
+    """The head comes before the content and before the end, so their limits are also its own."""
+    limits = (replica.first_content_s if streamed else None, replica.total_s)
+    return min((limit for limit in limits if limit is not None), default=replica.header_s)
+
+
+def _reading(pool: PoolFacts, ctx: RequestContext, answer: Mapping[str, object] | None) -> Reading:
+    if answer is None:
+        return Reading(unread=("answer",))
+    return pool.adapter.read(ctx.request, answer)
+
+
+async def _whole(response: UpstreamResponse) -> bytes:
+    """An error's body.
+
+    Raises:
+        UpstreamError: It broke off, or is far too long for one.
+    """
+    parts: list[bytes] = []
+    size = 0
+
+    def receive(piece: bytes) -> None:
+        nonlocal size
+        size += len(piece)
+        if size > _MOST_ERROR_BYTES:
+            raise UpstreamError(
+                AttemptEnd.SERVER_ERROR, Reason.UPSTREAM_PROTOCOL, "an error without end"
+            )
+        parts.append(piece)
+
+    try:
+        async with asyncio.timeout(_ERROR_BODY_S):
+            await response.copy_to(receive)
+    except TimeoutError as error:
+        raise UpstreamError(
+            AttemptEnd.SERVER_ERROR, Reason.UPSTREAM_TIMEOUT, "an error that did not end"
+        ) from error
+    return b"".join(parts)
+
+
+def _status_of(http_status: int, pool: PoolFacts, *, broken: bool) -> Status:
     if http_status >= _SERVER_ERROR or http_status in _POOLS_FAULT:
         return Status.FAILED
-    if http_status in _CREDENTIAL_REFUSED and pool is not None and pool.has_key:
+    if http_status in _CREDENTIAL_REFUSED and pool.has_key:
         return Status.FAILED  # it was our key, not the client's
     if http_status >= _CLIENT_ERROR:
         return Status.REJECTED
@@ -307,29 +493,3 @@ def _tpot_s(harvest: Harvest, tokens: int | None) -> float | None:
     if first is None or last is None or tokens is None or tokens < _MIN_TOKENS_FOR_TPOT:
         return None
     return (last - first) / (tokens - 1)
-
-
-def _is_event_stream(response: UpstreamResponse) -> bool:
-    content_type = header(response.headers, "content-type") or ""
-    return content_type.split(";")[0].strip().lower() == "text/event-stream"
-
-
-def _is_json(response: UpstreamResponse) -> bool:
-    content_type = (header(response.headers, "content-type") or "").split(";")[0].strip().lower()
-    return content_type == "application/json" or content_type.endswith("+json")
-
-
-def _harvest_for(answer: _Answer) -> Harvest:
-    response = answer.response
-    coding = (header(response.headers, "content-encoding") or "identity").strip().lower()
-    if coding != "identity":
-        return PassThrough()
-    if _is_event_stream(response):
-        return StreamHarvest(answer.pool.adapter.markers, strip_usage=answer.ask.strip_usage)
-    return WholeHarvest() if _is_json(response) else PassThrough(foreign=True)
-
-
-def _shows_its_end(response: UpstreamResponse) -> bool:
-    """Whether a cut would have been noticed; else the end of the connection is all there is."""
-    coding = (header(response.headers, "transfer-encoding") or "").lower()
-    return "chunked" in coding or header(response.headers, "content-length") is not None

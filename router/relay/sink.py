@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from router.errors import RequestError
 from router.types import Headers
 
 
-class ClientGoneError(Exception):
-    """The client has closed its connection."""
+class Feeder(Protocol):
+    """Whatever the bytes for a client come from."""
+
+    def pause(self) -> None:
+        """The client is slow: no more for now."""
+
+    def resume(self) -> None:
+        """There is room again."""
 
 
 class ResponseSink(Protocol):
-    """Takes one response; every method raises `ClientGoneError` once the client has left."""
+    """Takes one response. Nothing here waits, except for the end.
 
-    async def start(self, status: int, headers: Headers) -> None:
-        """Sends the status line and the headers."""
+    A client that leaves cancels the request that is being served; what is written to it meanwhile
+    is lost without a word.
+    """
 
-    async def write(self, data: bytes) -> None:
-        """Sends bytes of the body, waiting while the client is slow to take them."""
+    def feed_from(self, feeder: Feeder | None) -> None:
+        """Names what is told when the client cannot keep up, and when it can again."""
+
+    @property
+    def started(self) -> bool:
+        """Whether a status line has been given: there can be no other answer any more."""
+
+    @property
+    def held_s(self) -> float:
+        """How long the client has kept its feeder waiting, in seconds."""
+
+    def start(self, status: int, reason: str, headers: Headers) -> None:
+        """Gives the status line and the headers; they leave with the first bytes of the body."""
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes of the body."""
 
     async def close(self) -> None:
-        """Ends the body."""
+        """Ends the body and returns once the client has taken nearly all of it."""
 
-    async def abort(self) -> None:
+    def abort(self) -> None:
         """Cuts the connection, so that the client cannot take the body for a whole one."""
-
-
-def error_ending(error: RequestError) -> bytes:
-    """Ends a stream that has begun: an error that clients raise, then the end mark."""
-    # The blank line ends an event that may have been cut in the middle.
-    return b"\n\ndata: " + error.body() + b"\n\ndata: [DONE]\n\n"

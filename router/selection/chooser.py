@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from policies.proposal import draw, masked
 from router.estimates.layout import part_of
 from router.fleet.model import RouteFacts
 from router.fleet.state import FleetState
 from router.selection.eligibility import excluded_arms
 from router.selection.plans import Plan
 from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
+
+BALANCER = "balancer"
+"""Stands for a policy where none decides."""
 
 
 class Chooser:
@@ -28,6 +28,19 @@ class Chooser:
         self.plan = plan
         """The current plan; replaced whole whenever there is a new snapshot."""
 
+    def balanced(self) -> Decision:
+        """For requests in which the arm makes no difference: plain decoding, while it answers."""
+        arms = (self._route.baseline, *self._route.pools)
+        arm_id = next((arm for arm in arms if self._fleet.available(arm)), self._route.baseline)
+        return Decision(
+            arm_id=arm_id,
+            propensity=1.0,
+            probabilities={arm_id: 1.0},
+            excluded={},
+            policy=BALANCER,
+            snapshot_version=self.plan.snapshot_version,
+        )
+
     def choose(
         self,
         request: ParsedRequest,
@@ -38,17 +51,12 @@ class Chooser:
         plan = self.plan
         excluded = excluded_arms(self._route, self._fleet, request)
         part = part_of(segment, classification.copy_ratio)
-        proposal = plan.proposal(classification.class_id, part)
-        eligible = np.array([arm.arm_id not in excluded for arm in plan.arms])
-        fallback = next(index for index, arm in enumerate(plan.arms) if arm.baseline)
-        probabilities = masked(proposal.probabilities, eligible, fallback)
-        index = draw(probabilities, self._uniform())
+        odds = plan.odds(classification.class_id, part, excluded)
+        arm_id = odds.at(self._uniform())
         return Decision(
-            arm_id=plan.arms[index].arm_id,
-            propensity=float(probabilities[index]),
-            probabilities={
-                arm.arm_id: float(p) for arm, p in zip(plan.arms, probabilities, strict=True)
-            },
+            arm_id=arm_id,
+            propensity=odds.probabilities[arm_id],
+            probabilities=odds.probabilities,
             excluded=excluded,
             policy=plan.policy,
             snapshot_version=plan.snapshot_version,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from policies.base import Policy
-from policies.types import Arm, ArmView, ClassId, Proposal
+from policies.types import Arm, ArmId, ArmView, ClassId, Proposal
 from router.estimates.layout import COPYING, segment_of
+from router.selection.odds import Odds
 from router.types import POOLED, SegmentId
 
 VIEWS_PER_STEP = 4
+
+MOST_ODDS = 4096
+"""Kept of a plan; far more than the requests of one refresh are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,25 @@ class Plan:
     """Classes for which the policy failed; they get the baseline."""
     parts: Mapping[tuple[ClassId, SegmentId], Proposal] = field(default_factory=dict)
     """What is proposed for parts of a class that are told apart."""
+    _odds: dict[tuple[ClassId, SegmentId, tuple[ArmId, ...]], Odds] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Those that were asked for."""
+
+    def odds(self, class_id: ClassId, part: SegmentId, excluded: Collection[ArmId]) -> Odds:
+        """What a request is drawn by that belongs to a part of a class and must not use some arms.
+
+        Raises:
+            ValueError: No arm is left.
+        """
+        key = (class_id, part, tuple(excluded))
+        found = self._odds.get(key)
+        if found is None:
+            if len(self._odds) >= MOST_ODDS:
+                self._odds.clear()
+            found = Odds.of(self.proposal(class_id, part), self.arms, excluded)
+            self._odds[key] = found
+        return found
 
     def proposal(self, class_id: ClassId, part: SegmentId = POOLED) -> Proposal:
         """The proposal for a part of a class (`router.estimates.layout.part_of`).

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, cast
 
+import orjson
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -45,11 +46,12 @@ class RedisStore:
 
     async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
         """One script call; see `CounterStore.add`."""
-        arguments: list[str | int] = [ttl_s, batch.number]
-        for fields in deltas.values():
-            arguments.append(len(fields))
-            for name, value in fields.items():
-                arguments += (name, value)
+        # The client takes microseconds for each argument, and a batch has thousands of fields.
+        added = [
+            orjson.dumps({name: str(value) for name, value in fields.items()})
+            for fields in deltas.values()
+        ]
+        arguments: list[int | bytes] = [ttl_s, batch.number, *added]
         keys = [batch.key, *deltas]
         refused = await self._call(self._add(keys=keys, args=arguments))
         return max(0, int(refused))

@@ -37,7 +37,6 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     Servers are probed once at the start, and then when the test says so.
     """
     monkeypatch.setattr("router.app.PROBE_INTERVAL_S", 3600.0)
-    monkeypatch.setattr("router.fleet.probe._TIMEOUT_S", 15.0)  # never the busy machine's fault
     async with AsyncExitStack() as stack:
 
         async def started(config: Config, clock: Clock | None = None) -> Application:

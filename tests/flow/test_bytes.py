@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from router.app import Application
+from router.relay.early import SURE
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
-from tests.support.flow_backend import Exchange, Gate, ScriptedBackend, close, opens, send, wait
+from tests.support.flow_backend import Exchange, Gate, ScriptedBackend, close, send, wait
 from tests.support.flow_client import ask, get, raw_client, request_bytes
 from tests.support.flow_world import config_of, only_decision, pool
 
@@ -160,7 +161,7 @@ async def test_http_1_0_client(start: Start, plain: ScriptedBackend, tmp_path: P
     plain.always(wire.stream(events))
     app = await start(config_of(pool("plain", plain), folder=tmp_path))
     reply = await ask(app.data_url, request_bytes(wire.chat(stream=True), version="HTTP/1.0"))
-    assert reply.head.line.startswith("HTTP/1.0 200")
+    assert reply.head.line.startswith("HTTP/1.1 200")  # RFC 9112, section 2.3: our own version
     assert reply.head.one("transfer-encoding") is None
     assert reply.body == b"".join(events)
 
@@ -309,9 +310,12 @@ async def test_stream_bytes_survive_every_split(
                 send(wire.chunk(STREAM[at:]) + wire.END),
             )
             await client.send(request)
+            if at < SURE:  # it may still become an error, which would be answered as one
+                cut.open()
             await client.head()
             first = await client.piece()
-            assert first == STREAM[:at]
+            assert first == STREAM[: len(first)]
+            assert at < SURE or len(first) == at
             cut.open()
             assert first + await client.rest() == STREAM
 
@@ -364,20 +368,20 @@ async def test_vllm_events_are_not_held_back_either(
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_headers_come_before_the_first_byte_of_the_body(
+async def test_head_comes_with_the_first_byte_of_the_body(
     start: Start, plain: ScriptedBackend, tmp_path: Path, *, streamed: bool
 ) -> None:
-    """Status and headers are sent at once, while the engine still prefills."""
-    prefilled, headers_sent = Gate(), Gate()
+    """The head waits for one byte of the body, because another server may answer until then."""
+    went_on = Gate()
     answer = wire.stream(wire.llama_events()) if streamed else wire.llama_chat()
     head, _, body = answer.partition(b"\r\n\r\n")
-    plain.then(send(head + b"\r\n\r\n"), opens(headers_sent), wait(prefilled), send(body))
+    first, rest = (body[:-20], body[-20:])
+    plain.then(send(head + b"\r\n\r\n"), send(first), wait(went_on), send(rest))
     app = await start(config_of(pool("plain", plain), folder=tmp_path))
     async with raw_client(app.data_url) as client:
         await client.send(request_bytes(wire.chat(stream=streamed)))
         assert (await client.head()).status == 200
-        assert headers_sent.opened
-        prefilled.open()
+        went_on.open()
         assert await client.rest()
 
 

@@ -119,16 +119,40 @@ async def test_a_switch_of_protocols_never_reaches_a_client(
     assert (reply.status, reply.error["code"]) == (502, "upstream_protocol")
 
 
+ENGINE_ERROR = {
+    "error": {
+        "message": "EngineCore encountered an issue.",
+        "type": "InternalServerError",
+        "param": None,
+        "code": 500,
+    }
+}
+
+
 async def test_error_inside_a_stream_is_the_clients(
     app: Application, plain: ScriptedBackend
 ) -> None:
     """An error that an engine sends as an event passes once, and the stream counts as failed."""
-    error = {"message": "EngineCore encountered an issue.", "type": "InternalServerError"}
-    events = [wire.event({"error": {**error, "param": None, "code": 500}}), wire.DONE]
+    events = [wire.llama_events()[0], wire.event(ENGINE_ERROR), wire.DONE]
     plain.then(send(wire.stream(events)))
     reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
     assert reply.body == b"".join(events)
     assert (await only_decision(app))["status"] == "failed"
+
+
+@pytest.mark.parametrize(("code", "status"), [(500, "failed"), (400, "rejected"), (429, "failed")])
+async def test_error_in_place_of_a_stream_is_answered_with_its_status(
+    app: Application, plain: ScriptedBackend, code: int, status: str
+) -> None:
+    """What an engine says too late to change its own status, the client still gets as an error."""
+    error = {"error": {**ENGINE_ERROR["error"], "code": code}}
+    for _ in range(2):
+        plain.then(send(wire.stream([wire.event(error), wire.DONE])))
+    reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert (reply.status, reply.json) == (code, error)
+    assert reply.head.one("content-type") == "application/json"
+    assert (reply.head.one("retry-after") is not None) == (code == 429)
+    assert (await only_decision(app))["status"] == status
 
 
 @pytest.mark.parametrize(
@@ -221,7 +245,7 @@ async def test_too_large_body_is_refused_before_it_is_sent(app: Application) -> 
     assert reply.error["code"] == "body_too_large"
 
 
-@pytest.mark.parametrize("target", ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v2/models"])
+@pytest.mark.parametrize("target", ["/", "/v1", "/v1/", "/v1//chat/completions", "/v2/models"])
 async def test_unknown_path(app: Application, target: str) -> None:
     """A path that is not served: 404 in OpenAI's form."""
     reply = await ask(app.data_url, request_bytes(wire.chat(), target))
@@ -299,7 +323,7 @@ async def test_official_client_raises_the_right_exceptions(
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("gpt-9")
         with pytest.raises(openai.NotFoundError):
-            await client.embeddings.create(model="tiny", input="x")
+            await client.with_options(base_url=f"{app.data_url}/v9").models.list()
 
 
 async def test_no_server_answers(app: Application, plain: ScriptedBackend) -> None:
@@ -322,7 +346,7 @@ async def test_silent_engine(
     start: Start, plain: ScriptedBackend, tmp_path: Path, *, streamed: bool
 ) -> None:
     """An engine that says nothing within the limit is left; the client gets 504."""
-    config = config_of(pool("plain", plain, timeouts={"idle_s": 0.1}), folder=tmp_path)
+    config = config_of(pool("plain", plain, timeouts={"header_s": 0.1}), folder=tmp_path)
     app = await start(config)
     plain.then(until_gone())
     reply = await ask(app.data_url, request_bytes(wire.chat(stream=streamed)))

@@ -123,14 +123,15 @@ async def test_traffic_moves_to_the_faster_pool(
 async def test_pool_that_fails_fast_gets_no_traffic(
     start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
 ) -> None:
-    """A pool that answers 500 at once never looks fast: of its even share little is left.
+    """A pool that answers 500 at once never looks fast: of its even share little is left, breaker or none.
 
     By seed 0.03 to 0.05 are left after 180 requests; 0.1 is twice that.
     """
     clock = ManualClock()
     plain.always(lambda _: [does(lambda: clock.advance(0.5)), send(wire.llama_chat())])
     fast.always(wire.whole(b"{}", "500 Internal Server Error"))
-    pools = (pool("plain", plain), pool("fast", fast, method="ngram"))
+    patient = {"breaker": {"failures": 1000, "least_requests": 1000}}
+    pools = (pool("plain", plain), pool("fast", fast, method="ngram", health=patient))
     app = await start(config_of(*pools, folder=tmp_path, policy={"name": "thompson"}), clock)
     shares = []
     for _ in range(6):

@@ -169,6 +169,43 @@ async def test_killed_worker(plain: ScriptedBackend, tmp_path: Path) -> None:
         assert "specroute_workers 2.0" in text
 
 
+async def test_server_that_is_taken_out(
+    plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """In all workers, and in one that takes another's place too; put back it is back in all."""
+    for backend in (plain, fast):
+        backend.always(wire.llama_chat())
+    [route] = config_of(pool("plain", plain, fast), folder=tmp_path).routes
+    made = config(plain, tmp_path).model_copy(update={"routes": (route,)})
+
+    async def drain(action: str) -> int:
+        order = request_bytes(b"", f"/api/replicas/plain/{action}")
+        return (await ask(proxy.admin, order)).status
+
+    async def served() -> tuple[int, int]:
+        before = len(plain.requests), len(fast.requests)
+        for _ in range(CONNECTIONS):
+            assert (await ask(proxy.url, request_bytes(wire.chat()))).status == 200
+        return len(plain.requests) - before[0], len(fast.requests) - before[1]
+
+    async with serving(write(made, tmp_path / "c.yaml")) as proxy:
+        assert await drain("0/drain") == 200
+        assert await served() == (0, CONNECTIONS)
+        victim = (await proxy.state())["workers"][0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        await proxy.until(
+            lambda state: state["workers"][0]["answers"] and state["workers"][0]["pid"] != victim
+        )
+        assert await served() == (0, CONNECTIONS)
+        assert (await drain("7/drain"), await drain("0/undrain")) == (404, 200)
+        await proxy.until(
+            lambda state: (
+                not any(item["draining"] for item in state["routes"][0]["pools"][0]["replicas"])
+            )
+        )
+        assert (await served())[0] > 0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
 async def test_killed_store(plain: ScriptedBackend, tmp_path: Path) -> None:
     """The supervisor starts it again; workers serve meanwhile, and no sum is lost."""

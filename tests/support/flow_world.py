@@ -14,6 +14,9 @@ from tests.support.flow_wire import MODEL
 
 SEED = 20_260
 
+_NEVER_S = 15.0
+"""Limit of a probe that is never the busy machine's fault."""
+
 
 def pool(
     name: str,
@@ -24,7 +27,14 @@ def pool(
 ) -> dict[str, Any]:
     """One pool."""
     replicas = [{"url": backend.url} for backend in backends]
-    return {"name": name, "method": method, "engine": engine, "replicas": replicas, **more}
+    return {
+        "name": name,
+        "method": method,
+        "engine": engine,
+        "replicas": replicas,
+        "health": {"timeout_s": _NEVER_S},
+        **more,
+    }
 
 
 def config_of(
@@ -34,6 +44,7 @@ def config_of(
     store: dict[str, Any] | None = None,
     listen: dict[str, Any] | None = None,
     classify: dict[str, Any] | None = None,
+    admission: dict[str, Any] | None = None,
     **route: Any,
 ) -> Config:
     """A configuration whose first pool is the baseline. Background rounds are the test's to call."""
@@ -48,6 +59,7 @@ def config_of(
                 "refresh_interval_s": 60,
                 **(store or {}),
             },
+            "admission": admission or {},
             "classify": classify or {},
             "decision_log": {"path": str(folder / "decisions.jsonl")},
             "routes": [

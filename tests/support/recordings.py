@@ -15,6 +15,8 @@ from typing import Any
 
 import orjson
 
+from router.endpoints.dialect import Dialect
+from router.endpoints.table import FACTS, ModelIn
 from router.engines.base import EngineAdapter
 from router.engines.llamacpp import LlamaCpp
 from router.engines.vllm import Vllm
@@ -69,17 +71,27 @@ class Recording:
             return None
 
     @property
+    def dialect(self) -> Dialect:
+        """In which the answer is written."""
+        assert self.endpoint is not None
+        return FACTS[self.endpoint].dialect
+
+    @property
     def routed(self) -> bool:
-        """Whether the request is one that we route: a chat or a completion with a JSON body."""
+        """Whether the policy chooses the arm for such a request, and its body is JSON."""
         posted = self._request["method"] == "POST" and "raw_body" not in self._request
-        return self.endpoint is not None and posted and "model" in self._request["body"]
+        if self.endpoint is None or not posted:
+            return False
+        facts = FACTS[self.endpoint]
+        named = "model" in self._request["body"] or facts.model_in is not ModelIn.BODY
+        return facts.speculates and named
 
     def request(self, **change: Any) -> ParsedRequest:
         """What the client asked; members of the body can be changed, None leaves one out."""
         assert self.endpoint is not None
         body = {**self._request["body"], **change}
         kept = {key: value for key, value in body.items() if value is not None}
-        return parse_request(self.endpoint, orjson.dumps(kept))
+        return parse_request(self.endpoint, orjson.dumps(kept), model_required=False)
 
     @cached_property
     def _parts(self) -> tuple[int, dict[str, str], bytes]:
@@ -110,7 +122,7 @@ class Recording:
         """Every JSON object of the answer, read by a few lines of their own."""
         if not self.streamed:
             return [orjson.loads(self.body)]
-        data = [event.removeprefix(b"data: ") for event in self.body.split(b"\n\n")]
+        data = [event.rpartition(b"data: ")[2] for event in self.body.split(b"\n\n")]
         return [
             orjson.loads(item) for item in data if item.startswith(b"{") and item.endswith(b"}")
         ]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from router.errors import Reason, RequestError
+from router.errors import LONGEST_QUOTE, Reason, RequestError, quoted
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -15,13 +15,15 @@ def test_every_reason_has_a_status_and_an_openai_body(reason: Reason) -> None:
     error = RequestError(reason, "what happened", param="model")
     body = json.loads(error.body())["error"]
     assert 400 <= error.http_status < 600
-    assert body["type"] == ("invalid_request_error" if error.http_status < 500 else "server_error")
+    limited = "rate_limit_error" if error.http_status == 429 else "invalid_request_error"
+    assert body["type"] == (limited if error.http_status < 500 else "server_error")
     assert (body["message"], body["param"], sorted(body)) == (
         "what happened",
         "model",
         ["code", "message", "param", "type"],
     )
     assert str(error) == "what happened"
+    assert error.retry_after_s is None
 
 
 def test_an_unknown_model_has_the_code_that_clients_know() -> None:
@@ -30,3 +32,11 @@ def test_an_unknown_model_has_the_code_that_clients_know() -> None:
         "model_not_found"
     )
     assert json.loads(RequestError(Reason.DRAINING, "x").body())["error"]["code"] == "draining"
+
+
+def test_a_client_s_text_is_quoted_up_to_a_limit() -> None:
+    """And can break no line."""
+    assert quoted("gpt-9") == "'gpt-9'"
+    assert quoted("x" * LONGEST_QUOTE) == repr("x" * LONGEST_QUOTE)
+    assert quoted("x" * 1_000_000) == repr("x" * LONGEST_QUOTE + "…")
+    assert quoted("a\r\nb") == "'a\\r\\nb'"

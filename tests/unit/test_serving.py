@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from router.admission.admission import Admission
+from router.admission.queue import Limits
 from router.config.load import parse_config
 from router.config.models import Config
 from router.errors import ConfigError
 from router.estimates.writer import Writer
+from router.fleet.fetch import AiohttpFetch
 from router.observe.metrics import Metrics
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.memory import MemoryStore
@@ -38,7 +41,18 @@ def ground() -> Ground:
     clock = ManualClock()
     store = MemoryStore(clock)
     writer = Writer(store, clock, prefix="p", ttl_s=60)
-    return Ground(clock, np.random.default_rng(1), store, writer, Metrics(), "p")
+    metrics = Metrics()
+    limits = Limits(max_concurrent=1, max_concurrent_per_tenant=1, max_waiting=0, max_wait_s=0.0)
+    return Ground(
+        clock,
+        np.random.default_rng(1),
+        store,
+        writer,
+        metrics,
+        AiohttpFetch(),
+        Admission(limits, clock, metrics),
+        "p",
+    )
 
 
 def config(change: Callable[[str], str] = str) -> Config:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.types import SpecUsage
+from router.endpoints.table import LLAMA, OPENAI, RESPONSES
 from router.engines.base import Ask, Reading
 from router.relay.harvest import Harvest, StreamHarvest, WholeHarvest
 from router.types import ParsedRequest
@@ -32,6 +33,9 @@ CONTRADICTION = "draft-simple-tools"
 NO_RECORD = {"chat_stop"}
 """vLLM leaves its record out when a stop string ended the answer."""
 
+OUTPUT = (b'"content":"', b'"tool_calls":[', b".delta\ndata: ", b"_block_delta\ndata: ")
+"""What events with output hold in these recordings."""
+
 own = pytest.mark.parametrize("recording", HERE, ids=lambda recording: recording.name)
 shared = pytest.mark.parametrize(
     "recording",
@@ -46,7 +50,9 @@ shared = pytest.mark.parametrize(
 def harvest(recording: Recording, ask: Ask) -> Harvest:
     """What the relay would use."""
     if recording.streamed:
-        return StreamHarvest(recording.adapter.markers, strip_usage=ask.strip_usage)
+        return StreamHarvest(
+            recording.adapter.markers, strip_usage=ask.strip_usage, dialect=recording.dialect
+        )
     return WholeHarvest()
 
 
@@ -77,9 +83,26 @@ def expected_reading(recording: Recording) -> Reading | None:
         return None
     if recording.case in MANY_CHOICES:
         return Reading(prompt_tokens=number(usage, "prompt_tokens"))
+    if recording.dialect is not OPENAI:
+        return _of_newer_dialects(recording, usage)
     if recording.adapter.name == "vllm":
         return _vllm(recording, usage)
     return _llamacpp(recording, usage)
+
+
+def _of_newer_dialects(recording: Recording, usage: dict[str, object]) -> Reading:
+    """Usage comes unasked; acceptance only from llama.cpp, only where it tells its timings."""
+    timings = told(recording, "timings")
+    if timings:
+        assert recording.dialect in {RESPONSES, LLAMA}
+        return _llamacpp(recording, {})
+    found = {"output_tokens": 0, **usage}
+    for item in recording.objects:
+        for holder in (item, item.get("message"), item.get("response")):
+            if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
+                found.update(holder["usage"])
+    cached = number(found, "cache_read_input_tokens", 0)
+    return Reading(number(found, "output_tokens"), number(found, "input_tokens") + cached)
 
 
 def _vllm(recording: Recording, usage: dict[str, object]) -> Reading:
@@ -196,11 +219,11 @@ def test_no_split_of_a_stream_makes_a_difference(recording: Recording, at: list[
 )
 def test_output_has_times_wherever_there_is_any(recording: Recording) -> None:
     """First and last event with output, found by the position of the event in the stream."""
-    watching = StreamHarvest(recording.adapter.markers, strip_usage=True)
+    watching = harvest(recording, Ask(b"", strip_usage=True))
     with_output = []
     for at, event in enumerate(recording.body.split(b"\n\n")):
         watching.feed(event + b"\n\n", float(at))
-        if any(shown in event for shown in (b'"content":"', b'"tool_calls":[')):
+        if any(shown in event for shown in OUTPUT):
             with_output.append(at)
     first = next((at for at in with_output if b'"content":""' not in _event(recording, at)), None)
     assert watching.first_content_s == first

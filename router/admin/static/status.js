@@ -110,9 +110,17 @@ function workers(state) {
 function section(route) {
   const node = element("section");
   node.append(element("h2", `${route.model} · policy ${route.policy}`));
-  const down = route.pools.flatMap((pool) => pool.replicas).filter((replica) => !replica.up);
+  const replicas = route.pools.flatMap((pool) => pool.replicas);
+  const down = replicas.filter((replica) => replica.state === "down");
   if (down.length) {
     node.append(element("p", `No answer from ${down.map((replica) => replica.id).join(", ")}`, "down"));
+  }
+  const resting = replicas.filter((replica) => replica.state !== "up" && replica.state !== "down");
+  if (resting.length) {
+    node.append(element("p", resting.map((replica) => `${replica.id}: ${replica.state}`).join(" · ")));
+  }
+  for (const pool of route.pools.filter((pool) => pool.discovery_error !== null)) {
+    node.append(element("p", `${pool.name}: the last servers known, ${pool.discovery_error}`, "down"));
   }
   if (!route.classes.length) {
     node.append(element("p", "No traffic yet: point an OpenAI client at the address above."));

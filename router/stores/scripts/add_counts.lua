@@ -4,7 +4,8 @@
 -- KEYS[2..]    hashes to add to
 -- ARGV[1]      seconds for which all keys are kept
 -- ARGV[2]      number of this batch
--- ARGV[3..]    for each hash: how many fields, then field and increment in turn
+-- ARGV[3..]    for each hash: a JSON object of increments by field, as decimal strings, since a Lua
+--              number does not hold every integer
 --
 -- Returns the number of increments that were refused because of what the hash held, or -1 if this
 -- batch, or a later one of the sender, had been added before.
@@ -14,21 +15,17 @@ if type(last) == 'string' and (tonumber(last) or 0) >= tonumber(ARGV[2]) then
 end
 redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[1])
 local refused = 0
-local at = 3
 for k = 2, #KEYS do
   local key = KEYS[k]
   local kind = redis.call('TYPE', key)['ok']
   if kind ~= 'hash' and kind ~= 'none' then
     redis.call('DEL', key)
   end
-  local fields = tonumber(ARGV[at])
-  at = at + 1
-  for _ = 1, fields do
-    local reply = redis.pcall('HINCRBY', key, ARGV[at], ARGV[at + 1])
+  for field, increment in pairs(cjson.decode(ARGV[k + 1])) do
+    local reply = redis.pcall('HINCRBY', key, field, increment)
     if type(reply) == 'table' and reply['err'] then
       refused = refused + 1
     end
-    at = at + 2
   end
   redis.call('EXPIRE', key, ARGV[1])
 end

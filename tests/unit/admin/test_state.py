@@ -10,13 +10,15 @@ import orjson
 
 from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmView, ClassId, Proposal, SpecUsage, Status, Trial
-from router.admin.state import RouteState, StoreState, route_json, store_json
+from router.admin.state import RouteState, StoreState, admission_json, route_json, store_json
+from router.admission.admission import AdmissionState
+from router.admission.queue import Limits, TenantLoad
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import SnapshotBuilder
 from router.fleet.state import FleetState
 from router.selection.plans import make_plan, plan_steps
-from router.types import POOLED, SegmentId
+from router.types import ANONYMOUS, POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN, pool, route_facts
 
 FACTS = route_facts(
@@ -49,8 +51,8 @@ def state(*trials: Trial) -> RouteState:
     fleet.mark(FACTS.pools[FAST].replicas[1], up=False, now=0.0)
     views = {c: ArmView.empty(c, ARMS) for c in (CHAT, ClassId("math"))}
     plan = make_plan(Half(), views, ARMS, version=1, rng=np.random.default_rng(0))
-    with fleet.lease(FACTS.pools[PLAIN].replicas[0]):
-        return RouteState(FACTS, fleet.view(), built, plan)
+    fleet.lease(PLAIN, now=0.0)
+    return RouteState(FACTS, fleet.view(), built, plan)
 
 
 def shown(*trials: Trial) -> dict[str, Any]:
@@ -78,13 +80,27 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "engine": "llamacpp",
         "lossless": True,
         "baseline": True,
+        "discovery_error": None,
         "replicas": [
-            {"id": "plain/0", "url": "http://plain.test:8000", "up": True, "in_flight": 1}
+            {
+                "id": "plain/0",
+                "url": "http://plain.test:8000",
+                "state": "up",
+                "up": True,
+                "in_flight": 1,
+                "breaker": "closed",
+                "open_s": None,
+                "cooling_s": None,
+                "suspect": False,
+                "draining": False,
+                "share": 1.0,
+                "gauges": {"running": None, "waiting": None, "kv_usage": None},
+            }
         ],
     }
-    assert [(item["id"], item["up"]) for item in fast["replicas"]] == [
-        ("fast/0", True),
-        ("fast/1", False),
+    assert [(item["id"], item["up"], item["state"]) for item in fast["replicas"]] == [
+        ("fast/0", True, "up"),
+        ("fast/1", False, "down"),
     ]
     assert "sk-secret" not in json.dumps(made)
 
@@ -122,6 +138,24 @@ def test_the_store_shows_all_of_its_state() -> None:
         "snapshot_age_s": None,
         "dropped_increments": 3,
         "refused_increments": 0,
+    }
+
+
+def test_places_and_their_limits_are_shown() -> None:
+    """And who has most of them, by hash."""
+    load = TenantLoad(ANONYMOUS, in_flight=2, waiting=1)
+    made = admission_json(AdmissionState(3, 1, 2, Limits(4, 3, 2, 5.0), (load,)))
+    assert json.loads(orjson.dumps(made)) == {
+        "in_flight": 3,
+        "waiting": 1,
+        "tenants": 2,
+        "limits": {
+            "max_concurrent": 4,
+            "max_concurrent_per_tenant": 3,
+            "max_waiting": 2,
+            "max_wait_s": 5.0,
+        },
+        "busiest": [{"tenant": "anonymous", "in_flight": 2, "waiting": 1}],
     }
 
 

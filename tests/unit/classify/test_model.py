@@ -10,7 +10,7 @@ import pytest
 from router.classify import model as module
 from router.classify.base import CLASSES
 from router.classify.grams import BITS
-from router.classify.model import Model, load, votes
+from router.classify.model import Model, Scorer, grained_dense, load, softmax, votes
 from router.classify.rules import RULES
 from router.classify.vector import NAMES
 
@@ -20,7 +20,7 @@ def model() -> Model:
     generator = np.random.default_rng(1)
     return Model(
         bias=generator.normal(size=len(CLASSES)).astype(np.float32),
-        dense=generator.normal(size=(len(NAMES), len(CLASSES))).astype(np.float32),
+        dense=generator.normal(size=(len(NAMES), len(CLASSES))).astype(np.float32).astype(float),
         pieces=generator.normal(size=(len(CLASSES), 2**BITS)).astype(np.float16).astype(np.float32),
         temperature=1.5,
     )
@@ -53,13 +53,33 @@ def test_unusable_numbers_are_refused(model: Model, tmp_path: Path, temperature:
         load(tmp_path / "w.npz")
 
 
-def test_probabilities_are_a_softmax(model: Model) -> None:
-    """Equal scores share evenly, and the temperature flattens."""
-    even = model.probabilities(np.zeros(len(CLASSES), dtype=np.float32))
-    assert even == pytest.approx([1 / len(CLASSES)] * len(CLASSES))
-    one = np.eye(len(CLASSES), dtype=np.float32)[0]
-    hot, cold = (replace(model, temperature=t).probabilities(one)[0] for t in (3.0, 0.3))
+def test_probabilities_are_a_softmax() -> None:
+    """Equal scores share evenly, and heat flattens."""
+    assert softmax([1.0] * 4, 2.0) == [0.25] * 4
+    cold, hot = (softmax([1.0, 0.0], cooling)[0] for cooling in (3.0, 0.3))
     assert hot < cold
+
+
+def test_scorer_adds_measurements_and_wording(model: Model) -> None:
+    """The scores are the bias, the measurements and the mean direction of the pieces."""
+    generator = np.random.default_rng(2)
+    inputs = generator.normal(size=len(NAMES))
+    marks = (generator.random(2**BITS) < 0.1).astype(np.float32)
+    scorer = Scorer(model)
+    wording = scorer.wording(marks)
+    assert wording == pytest.approx(model.pieces @ marks / np.sqrt(marks.sum()), rel=1e-4)
+    scores = model.bias + inputs @ model.dense + wording
+    expected = softmax(scores.tolist(), 1 / model.temperature)
+    assert scorer.probabilities(inputs, wording) == pytest.approx(expected)
+
+
+def test_rounded_weights_add_up_exactly() -> None:
+    """Sums do not depend on the order in which they are formed."""
+    generator = np.random.default_rng(3)
+    dense = grained_dense(generator.normal(size=(len(NAMES), 10)).astype(np.float32) * 9)
+    inputs = np.round(generator.normal(size=len(NAMES)) * 2**10) / 2**10
+    order = generator.permutation(len(NAMES))
+    assert np.array_equal(inputs @ dense, inputs[order] @ dense[order])
 
 
 def test_every_rule_starts_with_its_votes() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify.base import CLASSES, OTHER, Classifier
+from router.classify.grams import BITS
 from router.classify.load import default_classifier
 from router.classify.model import Model
 from router.classify.rules import RULES
@@ -235,8 +236,8 @@ def untrained(bias: float = 0.0) -> Model:
     classes = len(CLASSES)
     return Model(
         bias=np.array([bias, *[0.0] * (classes - 1)], dtype=np.float32),
-        dense=np.zeros((len(NAMES), classes), dtype=np.float32),
-        pieces=np.zeros((classes, 4096), dtype=np.float32),
+        dense=np.zeros((len(NAMES), classes)),
+        pieces=np.zeros((classes, 2**BITS), dtype=np.float32),
         temperature=1.0,
     )
 

@@ -296,3 +296,15 @@ def test_choices_in_the_form_of_objects(choice: dict[str, str], *, forced: bool)
     """Only a choice that leaves no way around a call demands one."""
     seen = view(messages=[said("user", "x")], tools=[{"name": "a"}], tool_choice=choice)
     assert seen.tool_forced is forced
+
+
+def test_a_gap_of_llama_cpp_s_is_seen_as_one() -> None:
+    """Its own endpoint has other names for what comes before and after."""
+    seen = view(input_prefix="def f(", input_suffix="):\n", n_predict=16)
+    assert (seen.turn.head, seen.infill, seen.completion, seen.output_limit) == (
+        "def f(",
+        True,
+        True,
+        16,
+    )
+    assert not view(prompt="x", suffix="").infill

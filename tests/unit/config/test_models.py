@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from router.config.models import Config, Listen, Model, Pool, Replica, Store
+from router.config.models import (
+    Admission,
+    Breaker,
+    Config,
+    Discover,
+    DnsDiscovery,
+    Listen,
+    Model,
+    Pool,
+    Replica,
+    Store,
+)
 from tests.support.builders import config, pool
 
 
@@ -96,6 +107,16 @@ def test_a_configuration_cannot_be_changed() -> None:
         (Pool, pool("a", api_key="key\n")),
         (Pool, pool("a", api_key=" key")),
         (Pool, pool("a", api_key="kéy")),
+        (Pool, pool("a", discover={"file": "servers.yaml"})),
+        (Pool, pool("a", replicas=0, discover={})),
+        (Pool, {**pool("a"), "replicas": [{"url": "http://h:1"}, {"url": "http://h:1/"}]}),
+        (Discover, {"file": "f", "dns": {"name": "n", "port": 1}}),
+        (Discover, {"file": ""}),
+        (DnsDiscovery, {"name": "n"}),
+        (DnsDiscovery, {"name": "n", "type": "SRV", "port": 1}),
+        (DnsDiscovery, {"name": "n", "port": 1, "scheme": "https"}),
+        (Replica, {"url": "http://h:1", "weight": 0}),
+        (Breaker, {"open_s": math.nan}),
     ],
 )
 def test_values_that_cannot_work_are_refused(
@@ -139,6 +160,17 @@ def test_a_store_is_shown_without_its_password(url: str, shown: str) -> None:
     assert "p%40w" not in repr(store)
 
 
+def test_servers_are_found_instead_of_listed() -> None:
+    """By DNS or in a file; SRV records tell their own ports."""
+    for discover in (
+        {"file": "servers.yaml"},
+        {"dns": {"name": "llm.test", "port": 8000}},
+        {"dns": {"name": "_http._tcp.llm.test", "type": "SRV", "scheme": "https"}},
+    ):
+        made = Pool.model_validate({"name": "a", "method": "none", "discover": discover})
+        assert made.replicas == ()
+
+
 @pytest.mark.parametrize("method", ["none", "ngram", "eagle3", "my-own.2"])
 def test_a_method_may_be_one_of_your_own(method: str) -> None:
     """New ones appear faster than releases of this program."""
@@ -159,3 +191,26 @@ def test_no_timer_can_be_set_to_for_ever(where: Callable[[float], Config]) -> No
     where(86_400.0)
     with pytest.raises(ValidationError, match="finite"):
         where(math.inf)
+
+
+def test_the_largest_body_fits_into_the_memory_for_bodies() -> None:
+    """Or it could never be read."""
+    assert Listen(max_body_bytes=4096, max_buffered_bytes=4096).max_buffered_bytes == 4096
+    with pytest.raises(ValidationError, match=r"max_buffered_bytes \(4095\) must be at least"):
+        Listen(max_body_bytes=4096, max_buffered_bytes=4095)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_concurrent": 0},
+        {"max_concurrent_per_tenant": 0},
+        {"max_waiting": -1},
+        {"max_wait_s": -0.1},
+        {"max_wait_s": math.inf},
+    ],
+)
+def test_places_are_bounded(wrong: dict[str, float]) -> None:
+    """At least one, and no wait without an end."""
+    with pytest.raises(ValidationError):
+        Admission.model_validate(wrong)

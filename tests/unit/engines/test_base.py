@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.engines.base import choices_asked, count, member, wants_logprobs
+from router.engines.base import choices_asked, count, member, tokens_told, wants_logprobs
 from router.types import Endpoint
 from tests.support.builders import request
 
@@ -41,6 +41,7 @@ def test_a_member_of_what_is_no_object_is_unknown(value: object, expected: objec
         ({"n": "2"}, 1),
         ({"best_of": 3}, 3),
         ({"n": 2, "best_of": 4}, 4),
+        ({"n_cmpl": 3}, 3),
         ({"prompt": "one"}, 1),
         ({"prompt": ["one", "two"]}, 2),
         ({"prompt": [[1, 2], [3]]}, 2),
@@ -65,10 +66,45 @@ def test_choices_are_counted_in_every_spelling(fields: dict[str, Any], expected:
         ({"n_probs": 3}, True),
         ({"prompt_logprobs": 1}, True),
         ({"logprobs": None, "top_logprobs": None}, False),
+        ({"include": ["message.output_text.logprobs"]}, True),
+        ({"include": ["reasoning.encrypted_content"]}, False),
+        ({"include": "message.output_text.logprobs"}, False),
     ],
 )
 def test_log_probabilities_are_found_in_every_spelling(
     fields: dict[str, Any], *, expected: bool
 ) -> None:
-    """OpenAI's two, llama.cpp's and vLLM's."""
+    """OpenAI's three, llama.cpp's and vLLM's."""
     assert wants_logprobs(request(**fields)) is expected
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"completion_tokens": 8, "prompt_tokens": 40}, (8, 40)),
+        ({"output_tokens": 8, "input_tokens": 40}, (8, 40)),
+        (
+            {"output_tokens": 8, "input_tokens": 40, "input_tokens_details": {"cached_tokens": 39}},
+            (8, 40),
+        ),
+        (
+            {
+                "output_tokens": 8,
+                "input_tokens": 1,
+                "cache_read_input_tokens": 36,
+                "cache_creation_input_tokens": 3,
+            },
+            (8, 40),
+        ),
+        ({"output_tokens": 8, "input_tokens": 1, "cache_read_input_tokens": None}, (8, 1)),
+        ({"cache_read_input_tokens": 36}, (None, None)),
+        ({"completion_tokens": "8", "output_tokens": -1}, (None, None)),
+        (None, (None, None)),
+        ([], (None, None)),
+    ],
+)
+def test_tokens_are_read_in_every_dialect(
+    usage: object, expected: tuple[int | None, int | None]
+) -> None:
+    """Anthropic's leaves cached tokens out of the prompt's, the others have them in."""
+    assert tokens_told({"usage": usage}) == expected

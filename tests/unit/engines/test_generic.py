@@ -6,6 +6,7 @@ import pytest
 
 from router.engines.base import Ask, Reading
 from router.engines.generic import Generic
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from tests.support.builders import request
 
 ADAPTER = Generic()
@@ -40,3 +41,9 @@ def test_tokens_of_several_choices_say_nothing_about_one() -> None:
 def test_no_request_is_refused() -> None:
     """Nothing is known to fail."""
     assert ADAPTER.refusal(request(logprobs=True, min_p=0.1), speculative=True) is None
+
+
+def test_its_load_is_read_from_its_metrics() -> None:
+    """As far as it tells."""
+    assert Generic().gauges("sglang:num_running_reqs 2\n") == ReplicaGauges(2)
+    assert Generic().gauges("") == UNKNOWN

@@ -9,6 +9,8 @@ import pytest
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading
 from router.engines.llamacpp import LlamaCpp
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
+from router.types import Endpoint
 from tests.support.builders import request
 
 ADAPTER = LlamaCpp()
@@ -72,6 +74,18 @@ def test_an_answer_without_timings_is_a_gap(answer: dict[str, object]) -> None:
     assert ADAPTER.read(request(), answer) == Reading(120, 30, unread=("timings",))
 
 
+@pytest.mark.parametrize("endpoint", [Endpoint.MESSAGES, Endpoint.RESPONSES])
+def test_newer_dialects_may_tell_tokens_only(endpoint: Endpoint) -> None:
+    """Nothing was expected there that is missing; timings are read wherever they are."""
+    asked = request(endpoint=endpoint)
+    usage = {"input_tokens": 30, "output_tokens": 120}
+    assert ADAPTER.read(asked, {"usage": usage}) == Reading(120, 30)
+    assert ADAPTER.read(asked, {}) == Reading(unread=("timings",))
+    timings = {"predicted_n": 120, "draft_n": 150, "draft_n_accepted": 80}
+    reading = ADAPTER.read(asked, {"usage": usage, "timings": timings})
+    assert reading == Reading(120, 30, SpecUsage(40, 150, 80))
+
+
 def test_prompt_tokens_include_the_cached_ones() -> None:
     """Streams without usage tell the prompt only in `timings`, cached part apart."""
     timings = {"predicted_n": 5, "prompt_n": 10, "cache_n": 32}
@@ -106,3 +120,11 @@ def test_figures_that_no_log_could_hold_are_unknown() -> None:
     """The sum of two of the largest integers of JSON has no JSON form of its own."""
     timings = {"predicted_n": 5, "prompt_n": 2**64 - 1, "cache_n": 2**64 - 1}
     assert ADAPTER.read(request(), {"timings": timings}).prompt_tokens is None
+
+
+def test_its_load_is_read_from_its_metrics() -> None:
+    """As far as it tells."""
+    assert LlamaCpp().gauges(
+        "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n"
+    ) == ReplicaGauges(2, 1)
+    assert LlamaCpp().gauges("") == UNKNOWN

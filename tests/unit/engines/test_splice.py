@@ -115,6 +115,43 @@ def test_asking_for_a_member_that_is_not_there_is_a_mistake_of_the_caller() -> N
         set_member(b'{"a": {"b": 1}}', "b", b"2", present=True)
 
 
+FILLER = ["x" * 40_000, '"key":' * 8000, "\\" * 20_001, '\n{"key": [' * 4000, "漢字" * 10_000]
+
+
+@given(
+    before=st.sampled_from(FILLER),
+    after=st.sampled_from(["", *FILLER]),
+    parts=objects(),
+    ascii_only=st.booleans(),
+)
+def test_a_member_of_a_long_body_is_found_wherever_it_stands(
+    *, before: str, after: str, parts: tuple[str, str, str], ascii_only: bool
+) -> None:
+    """Near the end, near the beginning, between long texts that look like it; the last one wins."""
+    head, old, tail = parts
+    start = head.index("{") + 1
+    end = tail.rindex("}")
+    filler = json.dumps(before, ensure_ascii=ascii_only)
+    trailer = f',"z":{json.dumps(after, ensure_ascii=ascii_only)}' if after else ""
+    long_head = f'{head[:start]}"a":{filler},{head[start:]}'
+    long_tail = f"{tail[:end]}{trailer}{tail[end:]}"
+    body = (long_head + old + long_tail).encode("utf-8", "surrogatepass")
+    assert member_text(body, "key") == old.encode()
+    changed = set_member(body, "key", b"7", present=True)
+    assert changed == (long_head + "7" + long_tail).encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize("position", ["first", "last", "between"])
+def test_nested_members_of_the_same_name_are_told_apart(position: str) -> None:
+    """Tools have properties, and those have any name."""
+    nested = '{"tools":[' + ",".join(['{"properties":{"model":{"type":"string"}}}'] * 3000) + "]"
+    first, last = nested[1:], ""
+    if position == "between":
+        first, last = nested[1:], "," + nested[1:].replace("tools", "more")
+    body = f'{{{first},"model": "m"{last}}}' if position != "first" else f'{{"model": "m",{first}}}'
+    assert member_text(body.encode(), "model") == b'"m"'
+
+
 def test_a_large_text_is_no_burden() -> None:
     """Images come as strings of megabytes; the scan does not back-track over them."""
     image = b"A" * 5_000_000

@@ -10,6 +10,7 @@ import pytest
 from policies.types import SpecUsage
 from router.engines.base import Ask, Reading
 from router.engines.vllm import Vllm
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.types import Endpoint
 from tests.support.builders import request
 
@@ -87,6 +88,15 @@ def test_completions_are_asked_like_chats() -> None:
     asked = request(endpoint=Endpoint.COMPLETIONS, stream=True)
     ask = ADAPTER.prepare(asked)
     assert json.loads(ask.body) == {**asked.fields, "stream_options": {"include_usage": True}}
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint.RESPONSES, Endpoint.MESSAGES])
+def test_newer_dialects_are_asked_for_nothing(endpoint: Endpoint) -> None:
+    """Usage comes with every answer there, and acceptance never."""
+    asked = request(endpoint=endpoint, stream=True)
+    assert ADAPTER.prepare(asked) == Ask(asked.body)
+    usage = {"input_tokens": 20, "output_tokens": 41}
+    assert ADAPTER.read(asked, {"usage": usage}) == Reading(41, 20)
 
 
 def test_the_engine_s_record_is_read_whole() -> None:
@@ -200,3 +210,11 @@ def test_what_the_engine_refuses_under_speculation_does_not_go_there(
     """The plain pool serves it."""
     assert ADAPTER.refusal(request(**fields), speculative=True) == expected
     assert ADAPTER.refusal(request(**fields), speculative=False) is None
+
+
+def test_its_load_is_read_from_its_metrics() -> None:
+    """As far as it tells."""
+    assert Vllm().gauges(
+        "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n"
+    ) == ReplicaGauges(2, 1)
+    assert Vllm().gauges("") == UNKNOWN

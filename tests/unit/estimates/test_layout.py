@@ -19,6 +19,7 @@ from router.estimates.layout import (
     segment_of,
     slot_at,
     slot_key,
+    stored_fields,
     writer_key,
 )
 from router.types import POOLED, SegmentId
@@ -35,20 +36,11 @@ CELLS = st.dictionaries(
 )
 
 
-def stored(cells: Cells) -> dict[str, int]:
-    """Cells in the form of the store."""
-    return {
-        field_name(arm, class_id, name, part): value
-        for (arm, class_id, part), fields in cells.items()
-        for name, value in fields.items()
-    }
-
-
 @given(CELLS)
 def test_what_is_stored_is_read_back(cells: Cells) -> None:
     """Names in any script come back as they were."""
     read: Cells = {}
-    assert merge_fields(read, stored(cells)) == 0
+    assert merge_fields(read, stored_fields(cells)) == 0
     assert read == cells
 
 
@@ -57,7 +49,7 @@ def test_merging_adds_in_any_order(a: Cells, b: Cells, c: Cells) -> None:
     """Whether fields or cells are merged, and whoever comes first."""
     by_fields: Cells = {}
     for cells in (a, b, c):
-        merge_fields(by_fields, stored(cells))
+        merge_fields(by_fields, stored_fields(cells))
     by_cells: Cells = {}
     for cells in (c, a, b):
         merge_cells(by_cells, cells)
@@ -154,3 +146,16 @@ def test_only_the_largest_parts_are_kept(sizes: dict[int, tuple[int, bool]]) -> 
     assert cells.items() >= whole.items()
     copying = sum(fields["n"] for key, fields in cells.items() if key[2].endswith(COPYING))
     assert copying == sum(n for n, copied in sizes.values() if copied)
+
+
+def test_cells_become_fields_of_one_hash() -> None:
+    """Each under the name that readers know."""
+    cells: Cells = {
+        (FAST, CHAT, POOLED): {"n": 2, "y.s.n": 1},
+        (FAST, CHAT, SegmentId("a1+")): {"n": 1},
+    }
+    assert stored_fields(cells) == {
+        "fast|chat|n": 2,
+        "fast|chat|y.s.n": 1,
+        "fast|chat|a1+|n": 1,
+    }

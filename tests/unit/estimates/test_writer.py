@@ -176,6 +176,20 @@ async def test_a_request_without_room_is_dropped_whole_and_counted() -> None:
     assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 2, "tokens": 30}}
 
 
+async def test_a_request_whose_segment_has_no_room_is_dropped_whole_too() -> None:
+    """What is there already needs none."""
+    world = World(max_fields=3)
+    sums, part = {"n": 1, "tokens": 10}, SegmentId("a1")
+    world.writer.add("m", FAST, CHAT, sums, part)
+    world.writer.add("m", FAST, CHAT, sums, SegmentId("b2"))
+    world.writer.add("m", FAST, CHAT, sums, part)
+    assert world.writer.dropped == 3
+    assert world.writer.unconfirmed("m") == {
+        (FAST, CHAT, POOLED): {"n": 2, "tokens": 20},
+        (FAST, CHAT, part): {"n": 2},
+    }
+
+
 async def test_room_comes_back_when_the_store_confirms() -> None:
     """And not before: what was sent may have to be sent again."""
     world = World(max_fields=1)

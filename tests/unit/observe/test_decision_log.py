@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import stat
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from policies.types import Status
 from router.observe import decision_log
-from router.observe.decision_log import DecisionLog, decision_record
+from router.observe.decision_log import (
+    LINES_PER_STEP,
+    DecisionLog,
+    DecisionRecord,
+    decision_record,
+)
 from tests.support.builders import FAST, PLAIN, context, decision, outcome, request
 
 SECRET_REQUEST = request(
@@ -21,9 +29,22 @@ SECRET_REQUEST = request(
 
 def record(**more: Any) -> dict[str, Any]:
     """What is written of a request with secrets in it."""
-    return decision_record(
+    made = decision_record(
         context(SECRET_REQUEST), decision(excluded={PLAIN: "why"}), outcome(**more), wall=12.34567
     )
+    return made.as_json()
+
+
+def numbered(number: int, **more: Any) -> DecisionRecord:
+    """A record that can be told from others."""
+    return decision_record(
+        context(request_id=str(number)), decision(), outcome(**more), wall=float(number)
+    )
+
+
+def numbers(path: Path) -> list[int]:
+    """Which records were written."""
+    return [int(json.loads(line)["request_id"]) for line in path.read_bytes().splitlines()]
 
 
 def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
@@ -55,6 +76,7 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "tpot_s": 0.05,
         "e2e_s": 1.25,
         "held": False,
+        "queue_s": 0.0,
         "overhead_s": 0.0005,
         "prompt_tokens": 40,
         "tokens": 21,
@@ -82,19 +104,18 @@ async def test_lines_are_appended_as_json_to_a_private_file(tmp_path: Path) -> N
     path = tmp_path / "logs" / "decisions.jsonl"
     for number in (1, 2):
         log = DecisionLog(path)
-        log.append({"n": number, "x": float("nan")})
+        log.append(numbered(number, e2e_s=float("nan")))
         await log.flush()
-    assert [json.loads(line) for line in path.read_bytes().splitlines()] == [
-        {"n": 1, "x": None},
-        {"n": 2, "x": None},
-    ]
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    expected = [numbered(number, e2e_s=None).as_json() for number in (1, 2)]
+    assert lines == expected
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 async def test_without_a_path_nothing_is_kept(tmp_path: Path) -> None:
     """The log is off."""
     log = DecisionLog(None)
-    log.append({"n": 1})
+    log.append(numbered(1))
     await log.flush()
     assert (log.dropped, list(tmp_path.iterdir())) == (0, [])
 
@@ -104,14 +125,14 @@ async def test_a_file_that_cannot_be_written_costs_lines_only(tmp_path: Path) ->
     path = tmp_path / "decisions.jsonl"
     path.mkdir()
     log = DecisionLog(path)
-    log.append({"n": 1})
-    log.append({"n": 2})
+    log.append(numbered(1))
+    log.append(numbered(2))
     await log.flush()
     assert log.dropped == 2
     path.rmdir()
-    log.append({"n": 3})
+    log.append(numbered(3))
     await log.flush()
-    assert path.read_bytes() == b'{"n":3}\n'
+    assert numbers(path) == [3]
 
 
 async def test_lines_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,16 +140,74 @@ async def test_lines_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(decision_log, "MAX_PENDING_LINES", 2)
     log = DecisionLog(tmp_path / "d.jsonl")
     for number in range(5):
-        log.append({"n": number})
+        log.append(numbered(number))
     await log.flush()
-    assert ((tmp_path / "d.jsonl").read_bytes(), log.dropped) == (b'{"n":0}\n{"n":1}\n', 3)
+    assert (numbers(tmp_path / "d.jsonl"), log.dropped) == ([0, 1], 3)
+
+
+async def test_lines_that_wait_keep_no_request_alive() -> None:
+    """Bodies may be large, and thousands of lines may wait."""
+    ctx = context(request(messages=[{"role": "user", "content": "x" * 1000}]))
+    body, fields = ctx.request.body, ctx.request.fields
+    record = decision_record(ctx, decision(), outcome(), wall=0.0)
+    reached: list[object] = [record]
+    for item in reached:
+        assert item is not body
+        assert item is not fields
+        reached += [
+            found
+            for found in gc.get_referents(item)
+            if not isinstance(found, (type, ModuleType))
+            and not any(found is known for known in reached)
+        ]
+    assert len(reached) > len(record)
+
+
+async def test_many_lines_are_made_in_steps(tmp_path: Path) -> None:
+    """Requests get their turn in between; the lines keep their order."""
+    log = DecisionLog(tmp_path / "d.jsonl")
+    many = range(10 * LINES_PER_STEP + 1)
+    for number in many:
+        log.append(numbered(number))
+    flush = asyncio.ensure_future(log.flush())
+    turns = 0
+    while not flush.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    assert (numbers(tmp_path / "d.jsonl"), log.dropped) == (list(many), 0)
+
+
+async def test_a_flush_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
+    """As when the proxy stops in the middle of one: the last flush writes all."""
+    log = DecisionLog(tmp_path / "d.jsonl")
+    many = range(3 * LINES_PER_STEP)
+    for number in many:
+        log.append(numbered(number))
+    flush = asyncio.ensure_future(log.flush())
+    await asyncio.sleep(0)
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+    await log.flush()
+    assert (numbers(tmp_path / "d.jsonl"), log.dropped) == (list(many), 0)
+
+
+async def test_a_record_that_cannot_be_told_costs_its_own_line_only(tmp_path: Path) -> None:
+    """It is counted, and those beside it are written."""
+    log = DecisionLog(tmp_path / "d.jsonl")
+    for number, tokens in ((1, 5), (2, 2**80), (3, 5)):
+        log.append(numbered(number, tokens=tokens))
+    await log.flush()
+    assert (numbers(tmp_path / "d.jsonl"), log.dropped) == ([1, 3], 1)
 
 
 def test_a_fallback_shows_both_arms() -> None:
     """Who was drawn, who served, and that it had failed."""
-    written = decision_record(
+    made = decision_record(
         context(), decision(FAST), outcome(Status.FAILED, served_by=PLAIN, error="x"), wall=0.0
     )
+    written = made.as_json()
     assert (written["arm"], written["served_by"], written["status"], written["error"]) == (
         "fast",
         "plain",

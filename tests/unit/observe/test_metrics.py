@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from policies.types import Status
+from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.metrics import GAUGES, Metrics
 from router.types import Outcome
@@ -69,6 +70,15 @@ def test_a_request_that_did_not_go_well_is_counted_only(metrics: Metrics, status
     assert observed(metrics, result) == {("specroute_requests_total", (*CELL, status.value)): 1}
 
 
+def test_the_series_of_a_cell_begin_at_zero_together(metrics: Metrics) -> None:
+    """So that the first failure after a hundred successes shows as an increase."""
+    observed(metrics, outcome(Status.ABORTED))
+    text = metrics.exposition().decode()
+    labels = 'class="chat",model="m",pool="fast"'
+    assert f'specroute_requests_total{{{labels},status="failed"}} 0.0' in text
+    assert f"specroute_ttft_seconds_count{{{labels}}} 0.0" in text
+
+
 def test_a_fallback_is_counted_and_times_nobody(metrics: Metrics) -> None:
     """The chosen pool did not serve, and the serving pool was not chosen."""
     result = outcome(served_by=PLAIN, overhead_s=None)
@@ -99,6 +109,21 @@ def test_refusals_are_counted_by_reason(metrics: Metrics) -> None:
     """Each is one error reply of ours."""
     metrics.refuse(Reason.UNKNOWN_MODEL)
     assert samples(metrics) == {("specroute_refused_requests_total", ("unknown_model",)): 1}
+
+
+def test_waits_for_a_place_are_timed_and_counted_by_their_end(metrics: Metrics) -> None:
+    """Who was let in, who left, who was sent away after a wait, and who without one."""
+    metrics.queued(0.5, None, left=False)
+    metrics.queued(1.0, None, left=True)
+    metrics.queued(2.0, Cause.DEADLINE, left=False)
+    metrics.turned_away(Cause.QUEUE_FULL)
+    assert samples(metrics) == {
+        ("specroute_queue_seconds_count", ()): 3,
+        ("specroute_queue_seconds_sum", ()): 3.5,
+        ("specroute_admission_left_total", ()): 1,
+        ("specroute_admission_refused_total", ("deadline",)): 1,
+        ("specroute_admission_refused_total", ("queue_full",)): 1,
+    }
 
 
 def test_gauges_are_read_when_they_are_scraped(metrics: Metrics) -> None:

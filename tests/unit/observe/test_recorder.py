@@ -112,3 +112,11 @@ def test_an_answer_that_its_client_held_up_teaches_no_duration() -> None:
     held = trial_of(context(request(stream=True)), decision(FAST), outcome(held=True))
     known = trial_of(context(request(stream=True)), decision(FAST), outcome())
     assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None)
+
+
+def test_the_wait_for_a_place_counts_for_no_arm() -> None:
+    """It came before the draw."""
+    ctx = context(request(stream=True))
+    at_once = trial_of(ctx, decision(FAST), outcome(ttft_s=0.25, e2e_s=1.25))
+    waited = outcome(ttft_s=0.25 + 4.0, e2e_s=1.25 + 4.0)
+    assert trial_of(replace(ctx, queue_s=4.0), decision(FAST), waited) == at_once

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.cost import LOG_COST_RANGE, TYPICAL_TOKENS, log_cost, typical_tokens
+from policies.cost import KINDS, LOG_COST_RANGE, TYPICAL_TOKENS, log_cost, typical_tokens
 from policies.types import ArmId, ClassId, Status, Trial
 
 STREAM = Trial(
@@ -83,9 +83,10 @@ ODD = st.none() | st.floats(allow_nan=True, allow_infinity=True)
     st.integers(1, 10**6),
 )
 def test_a_cost_is_finite_and_within_its_range(trial: Trial, n_c: int) -> None:
-    """Whatever an engine claims, y is within the clip or absent."""
+    """Whatever an engine claims, y is within the clip or absent, and its stratum is a known one."""
     cost = log_cost(trial, n_c)
     assert cost is None or LOG_COST_RANGE[0] <= cost[1] <= LOG_COST_RANGE[1]
+    assert cost is None or cost[0] in KINDS
 
 
 def test_unknown_classes_take_the_length_of_other() -> None:

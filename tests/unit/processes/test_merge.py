@@ -13,6 +13,13 @@ def state(number: int, *replicas: dict[str, Any], age: float | None = 1.0, **mor
         "ready": True,
         "not_ready": None,
         "store": {"snapshot_age_s": age, "dropped_increments": 1, "refused_increments": 2},
+        "admission": {
+            "in_flight": 1,
+            "waiting": number,
+            "tenants": 1,
+            "limits": {"max_concurrent": 5},
+            "busiest": [{"tenant": "t", "in_flight": 1, "waiting": number}],
+        },
         "workers": [{"number": number}],
         "routes": [{"model": "m", "from": number, "pools": [{"replicas": list(replicas)}]}],
         **more,
@@ -39,6 +46,13 @@ def test_load_is_added_up_and_health_must_be_agreed_on() -> None:
     assert made["workers"] == [{"number": 0}, {"number": 1}]
     assert made["store"]["dropped_increments"] == 2
     assert made["store"]["refused_increments"] == 4
+    assert made["admission"] == {
+        "in_flight": 2,
+        "waiting": 1,
+        "tenants": 1,
+        "limits": {"max_concurrent": 5},
+        "busiest": [{"tenant": "t", "in_flight": 2, "waiting": 1}],
+    }
 
 
 def test_estimates_are_the_newest() -> None:

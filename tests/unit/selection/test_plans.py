@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from policies.types import ArmView, ClassId, Proposal
+from router.selection import plans
 from router.selection.plans import VIEWS_PER_STEP, Plan, baseline_only, make_plan, plan_steps
 from router.types import POOLED, SegmentId
-from tests.support.builders import ARMS, CHAT
+from tests.support.builders import ARMS, CHAT, FAST, PLAIN
 
 CODE = ClassId("code_gen")
 
@@ -142,3 +143,23 @@ def test_a_plan_is_made_in_pieces() -> None:
     )
     assert pieces == [None] * (40 // VIEWS_PER_STEP)
     assert isinstance(made, Plan)
+
+
+def test_odds_are_made_once_for_a_part_and_a_mask() -> None:
+    """Of a part, with what is excluded; requests alike share them."""
+    made = parted("a")
+    part = SegmentId("a")
+    assert made.odds(CHAT, part, ()) is made.odds(CHAT, part, {})
+    assert made.odds(CHAT, part, ()).probabilities == {PLAIN: 0.9, FAST: 0.1}
+    assert made.odds(CHAT, part, {FAST: "why"}).probabilities == {PLAIN: 1.0, FAST: 0.0}
+    assert made.odds(CHAT, POOLED, ()).probabilities == {PLAIN: 1.0, FAST: 0.0}
+
+
+def test_the_number_of_kept_odds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is not replaced meets ever new segments; what it answers stays the same."""
+    monkeypatch.setattr(plans, "MOST_ODDS", 2)
+    made = parted("a")
+    names = [SegmentId(name) for name in ("a", "b", "c", "a")]
+    shares = [made.odds(CHAT, name, ()).probabilities[FAST] for name in names]
+    assert shares == [0.1, 0.0, 0.0, 0.1]
+    assert len(made._odds) <= 2

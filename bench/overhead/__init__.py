@@ -1,0 +1,1 @@
+"""What the proxy costs by itself, beside its peers."""

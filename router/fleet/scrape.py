@@ -1,0 +1,92 @@
+"""Reads the load of servers from the engines' own metrics, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from router.clock import Clock
+from router.fleet.fetch import Fetch, GoneError, LateError
+from router.fleet.gauges import UNKNOWN, ReplicaGauges
+from router.fleet.model import PoolFacts, Replica, RouteFacts
+from router.fleet.rounds import Rounds, Target, credentials
+from router.fleet.state import FleetState
+
+_TIMEOUT_S = 2.0
+_MOST_BYTES = 4 * 1024 * 1024
+_OK = 200
+_NO_METRICS = frozenset((404, 405, 501))
+_ASK_AGAIN_S = 60.0
+"""A server without metrics may be restarted with them."""
+_WORTH = 3
+"""Intervals for which figures are better than none."""
+
+
+class Scraper:
+    """Reads the metrics of one route's servers."""
+
+    def __init__(
+        self,
+        route: RouteFacts,
+        fleet: FleetState,
+        clock: Clock,
+        fetch: Fetch,
+        *,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._fetch = fetch
+        self._rounds = Rounds(route, fleet, interval_s, uniform)
+        self._read: dict[Replica, float] = {}
+        """When figures of a server were last read."""
+
+    async def round(self) -> None:
+        """Reads all servers' metrics once, side by side."""
+        await self._read_all(self._rounds.everyone(self._clock.monotonic()))
+
+    async def due(self) -> None:
+        """Reads the metrics of the servers whose time has come."""
+        await self._read_all(self._rounds.due(self._clock.monotonic()))
+
+    async def _read_all(self, targets: list[Target]) -> None:
+        await asyncio.gather(*(self._scrape(target) for target in targets))
+        known = self._fleet.known()
+        self._read = {key: value for key, value in self._read.items() if key in known}
+
+    async def _scrape(self, target: Target) -> None:
+        replica = target.replica
+        gauges = await self._gauges(target)
+        now = self._clock.monotonic()
+        if gauges.known:
+            self._read[replica] = now
+            self._fleet.tell(replica, gauges)
+        elif replica in self._read:
+            worth_s = _WORTH * interval_s(target.pool)
+            if now - self._read[replica] >= worth_s:
+                del self._read[replica]
+                self._fleet.tell(replica, UNKNOWN)
+
+    async def _gauges(self, target: Target) -> ReplicaGauges:
+        adapter, replica = target.pool.adapter, target.replica
+        try:
+            page = await self._fetch.get(
+                replica.url + adapter.metrics_path,
+                headers=credentials(replica),
+                timeout_s=_TIMEOUT_S,
+                most_bytes=_MOST_BYTES,
+            )
+        except (GoneError, LateError):
+            return UNKNOWN
+        if page.status in _NO_METRICS:
+            self._rounds.put_off(replica, self._clock.monotonic() + _ASK_AGAIN_S)
+        if page.status != _OK:
+            return UNKNOWN
+        return adapter.gauges(page.body.decode("utf-8", "replace"))
+
+
+def interval_s(pool: PoolFacts) -> float:
+    """Between two readings of a pool's servers; 0 for none."""
+    configured = pool.settings.balance.scrape_s
+    return pool.adapter.scrape_s if configured is None else configured

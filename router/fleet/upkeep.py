@@ -1,0 +1,65 @@
+"""What is done for the fleet of a route besides serving: find, probe, scrape, watch."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator
+
+from router.clock import Clock
+from router.fleet.fetch import Fetch
+from router.fleet.finder import Finder
+from router.fleet.model import RouteFacts
+from router.fleet.probe import Prober
+from router.fleet.scrape import Scraper
+from router.fleet.state import FleetState
+
+PROBE_INTERVAL_S = 0.25
+"""How often it is looked whose time has come."""
+_WATCH_S = 1.0
+
+_log = logging.getLogger("specroute.fleet")
+
+
+class FleetUpkeep:
+    """The background work of one route's fleet. Each kind waits for nobody but itself."""
+
+    def __init__(
+        self,
+        route: RouteFacts,
+        fleet: FleetState,
+        clock: Clock,
+        fetch: Fetch,
+        *,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._watched = clock.monotonic()
+        self.finder = Finder(route, fleet, clock)
+        self.prober = Prober(route, fleet, clock, fetch, uniform=uniform)
+        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform)
+
+    async def round(self) -> None:
+        """Finds all servers, then probes them."""
+        await self.finder.round()
+        await self.prober.round()
+
+    def work(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        """Names and functions, to be called again and again."""
+        yield "find", self.finder.due
+        yield "probe", self.prober.due
+        yield "scrape", self.scraper.due
+        yield "watch", self.watch
+
+    async def watch(self) -> None:
+        """Looks for servers that have stopped working, once a second."""
+        now = self._clock.monotonic()
+        if now - self._watched < _WATCH_S:
+            return
+        self._watched = now
+        for replica, suspect in self._fleet.watch(now):
+            _log.warning(
+                "server is suspect: it sends nothing" if suspect else "server works again",
+                extra={"replica": replica.replica_id},
+            )

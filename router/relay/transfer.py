@@ -1,0 +1,221 @@
+"""Passes one answer through: from the first byte, which commits, to its end, whatever that is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from router.endpoints.table import FACTS
+from router.engines.base import Ask
+from router.errors import Reason, RequestError
+from router.fleet.model import PoolFacts
+from router.fleet.state import Lease
+from router.relay.early import EarlyError, early_error, undecided
+from router.relay.harvest import Harvest, StreamHarvest, harvest_for
+from router.relay.headers import header, to_client
+from router.relay.sink import ResponseSink
+from router.relay.upstream import UpstreamError, UpstreamResponse
+from router.types import AttemptEnd, Headers, RequestContext
+
+_OK = 200
+
+
+class OvertakenError(Exception):
+    """Another transfer has reached the client first."""
+
+
+class EarlyAnswerError(Exception):
+    """The stream began with an error, which is to be answered as one."""
+
+    def __init__(self, error: EarlyError) -> None:
+        super().__init__(error.status)
+        self.error = error
+
+
+class Transfer:
+    """One answer on its way to the client. `receive` is the hot path: once for every piece."""
+
+    __slots__ = (
+        "_ask",
+        "_commit",
+        "_early",
+        "_extra",
+        "_now",
+        "_request_id",
+        "_sink",
+        "_timers",
+        "committed",
+        "harvest",
+        "lease",
+        "pool",
+        "response",
+    )
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        pool: PoolFacts,
+        lease: Lease,
+        response: UpstreamResponse,
+        *,
+        ask: Ask,
+        sink: ResponseSink,
+        extra: Headers,
+        now: Callable[[], float],
+        commit: Callable[[Transfer], None],
+    ) -> None:
+        """Args: `commit` is told that the first byte is here, and may raise to refuse it."""
+        self.pool = pool
+        self.harvest: Harvest = harvest_for(
+            FACTS[ctx.request.endpoint].dialect,
+            content_type=header(response.headers, "content-type") or "",
+            content_encoding=header(response.headers, "content-encoding") or "",
+            markers=pool.adapter.markers,
+            strip_usage=ask.strip_usage,
+        )
+        self.lease = lease
+        self.response = response
+        self._ask = ask
+        self._request_id = ctx.request_id
+        self._sink = sink
+        self._extra = extra
+        self._now = now
+        self._commit = commit
+        self._early = b""
+        """Of the first event, while it is not whole."""
+        self._timers: list[asyncio.TimerHandle] = []
+        self.committed = False
+        """Whether the client has been given this answer's status line."""
+
+    @property
+    def status(self) -> int:
+        """Status of the engine's answer."""
+        return self.response.status
+
+    async def run(self) -> Reason | None:
+        """Passes the whole answer through.
+
+        Returns:
+            Why it is no whole one, if it began and then broke off.
+
+        Raises:
+            UpstreamError: It broke off before it began.
+            OvertakenError: Another answer was first.
+            EarlyAnswerError: It began with an error, and the client knows nothing of it yet.
+        """
+        self._watch()
+        try:
+            await self.response.copy_to(self.receive)
+        except UpstreamError as error:
+            if not self.committed:
+                raise
+            if not self.harvest.complete:
+                await self.break_off(error.reason, str(error))
+                return error.reason
+            await self._sink.close()
+            return None
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+        return await self._finish()
+
+    def _watch(self) -> None:
+        """Sets the limits that concern content, which only the harvest knows."""
+        replica = self.lease.replica
+        call_later = asyncio.get_running_loop().call_later
+        if replica.first_content_s is not None and is_event_stream(self.response):
+            self._timers.append(call_later(replica.first_content_s, self._without_content))
+        if replica.total_s is not None:
+            self._timers.append(call_later(replica.total_s, self._too_long))
+
+    def _without_content(self) -> None:
+        if self.harvest.first_content_s is None:
+            self.response.abort(_late("no content within the limit"))
+
+    def _too_long(self) -> None:
+        if not self.harvest.complete:
+            self.response.abort(_late("the answer took longer than the limit"))
+
+    def receive(self, piece: bytes) -> None:
+        """Takes the next piece of the body."""
+        now = self._now()
+        self.lease.touched = now
+        if not self.committed:
+            piece = self._first(piece)
+            if not piece:
+                return
+        data = self.harvest.feed(piece, now)
+        if data:
+            self._sink.write(data)
+
+    def _first(self, piece: bytes) -> bytes:
+        """Commits, unless the stream begins with an error, which has to be whole for that.
+
+        Raises:
+            EarlyAnswerError: It does.
+        """
+        if self.response.status == _OK and isinstance(self.harvest, StreamHarvest):
+            self._early = piece = self._early + piece
+            if undecided(piece):
+                return b""
+            error = early_error(piece)
+            if error is not None:
+                raise EarlyAnswerError(error)
+            self._early = b""
+        self._start()
+        return piece
+
+    def _start(self) -> None:
+        self._commit(self)
+        self.committed = True
+        response = self.response
+        changes = self._ask.strip_usage and is_event_stream(response)
+        self._sink.start(
+            response.status,
+            response.reason,
+            to_client(response.headers, length_changes=changes, extra=self._extra),
+        )
+
+    async def _finish(self) -> Reason | None:
+        if not self.committed:
+            self._start()
+            if self._early:
+                self._sink.write(self.harvest.feed(self._early, self._now()))
+        rest = self.harvest.finish()
+        if rest:
+            self._sink.write(rest)
+        if self.harvest.broken and not self.harvest.complete and not _shows_its_end(self.response):
+            await self.break_off(Reason.UPSTREAM_PROTOCOL, "no end mark")
+            return Reason.UPSTREAM_PROTOCOL
+        await self._sink.close()
+        return None
+
+    async def break_off(self, reason: Reason, detail: str) -> None:
+        """Ends an answer of which a part is missing so that no client can take it for a whole one.
+
+        Between events that is an error event, which clients raise with its message. Inside one,
+        and in any other body, the connection is cut, as it would be without us. Bytes still held
+        back are half an event, which could only confuse its reader.
+        """
+        if not self.harvest.may_add:
+            self._sink.abort()
+            return
+        error = RequestError(reason, f"The engine's answer broke off: {detail}.")
+        self._sink.write(self.harvest.ending(error, self._request_id))
+        await self._sink.close()
+
+
+def is_event_stream(response: UpstreamResponse) -> bool:
+    """Whether the body is a stream of events."""
+    kind = (header(response.headers, "content-type") or "").partition(";")[0]
+    return kind.strip().lower() == "text/event-stream"
+
+
+def _late(detail: str) -> UpstreamError:
+    return UpstreamError(AttemptEnd.TIMEOUT, Reason.UPSTREAM_TIMEOUT, detail)
+
+
+def _shows_its_end(response: UpstreamResponse) -> bool:
+    """Whether a cut would have been noticed; else the end of the connection is all there is."""
+    coding = (header(response.headers, "transfer-encoding") or "").lower()
+    return "chunked" in coding or header(response.headers, "content-length") is not None

@@ -1,0 +1,91 @@
+"""What probes make of servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.fleet.fetch import GoneError, LateError, Page
+from router.fleet.probe import Prober
+from router.fleet.state import FleetState
+from tests.support.builders import PLAIN, pool, route_facts
+from tests.support.clock import ManualClock
+from tests.support.fake_fetch import FakeFetch
+
+URL = "http://plain.test:8000/health"
+GOOD, BAD, LATE, GONE = Page(200), Page(503), LateError(), GoneError()
+
+
+class World:
+    """One server, and probes of it."""
+
+    def __init__(self, **health: Any) -> None:
+        facts = route_facts(pool("plain", health=health, api_key="sk-1"))
+        self.clock = ManualClock()
+        self.fleet = FleetState(facts, self.clock)
+        self.fetch = FakeFetch()
+        self.prober = Prober(facts, self.fleet, self.clock, self.fetch, uniform=lambda: 0.5)
+
+    async def probe(self, page: Page | Exception) -> bool:
+        """Probes the server, which answers so; returns whether it is up then."""
+        self.fetch.pages[URL] = page
+        await self.prober.round()
+        return self.fleet.view()[PLAIN][0].up
+
+
+@pytest.mark.parametrize(
+    ("pages", "ups"),
+    [
+        ((GOOD, LATE, GOOD, LATE, LATE, LATE, GOOD), (1, 1, 1, 1, 0, 0, 1)),
+        ((GOOD, BAD, BAD, GOOD), (1, 1, 0, 1)),
+        ((GOOD, GONE, GOOD), (1, 0, 1)),
+        ((LATE, GOOD), (0, 1)),
+        ((BAD, GOOD), (0, 1)),
+        ((Page(401), Page(404)), (1, 1)),
+    ],
+)
+async def test_a_server_is_up_or_down_by_its_probes(
+    pages: tuple[Page | Exception, ...], ups: tuple[int, ...]
+) -> None:
+    """One known to be alive may miss one in a row; a refused connection is enough by itself."""
+    world = World()
+    assert [int(await world.probe(page)) for page in pages] == list(ups)
+
+
+async def test_how_many_probes_it_takes_is_configured() -> None:
+    """In both directions, so that a wavering server does not come and go."""
+    world = World(down_after=3, up_after=2)
+    pages = (GOOD, LATE, LATE, LATE, GOOD, LATE, GOOD, GOOD)
+    assert [int(await world.probe(page)) for page in pages] == [1, 1, 1, 0, 0, 0, 0, 1]
+
+
+async def test_a_server_found_down_by_a_request_comes_back_by_probes() -> None:
+    """As many as are asked for."""
+    world = World(up_after=2)
+    await world.probe(GOOD)
+    await world.probe(GOOD)
+    world.fleet.mark(world.fleet.replicas(PLAIN)[0], up=False, now=0.0)
+    assert await world.probe(GOOD)
+
+
+async def test_probes_come_at_their_interval_with_the_pools_key() -> None:
+    """Each server at its own time."""
+    world = World(interval_s=5)
+    for _ in range(10):
+        await world.prober.due()
+        world.clock.advance(1.0)
+    assert world.fetch.asked == [URL] * 2
+    assert world.fetch.headers == [{"Authorization": "Bearer sk-1"}] * 2
+
+
+async def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With the server's name, not its key."""
+    world = World()
+    for page in (GOOD, GONE, GONE, GOOD):
+        await world.probe(page)
+    assert [record.getMessage() for record in caplog.records] == [
+        "server is down",
+        "server is up",
+    ]
+    assert "sk-1" not in caplog.text
