@@ -212,6 +212,7 @@ class Supervisor:
             "path": str(self._file.path),
             "text": self._loaded.text,
             "workers": config.listen.workers,
+            "drained": [order_json(order) for order in self._drained],
             "store_url": self._store.url if self._store is not None else config.store.url,
         }
 

@@ -66,7 +66,7 @@ class Worker:
 
     Args:
         orders: The supervisor's first message: text and name of the configuration, number of
-            workers, number of this one, port, and the URL of the store.
+            workers, number of this one, port, servers that were taken out, URL of the store.
     """
 
     def __init__(self, orders: Message) -> None:
@@ -76,6 +76,8 @@ class Worker:
         self._prepared: Loaded | None = None
         place = Place(orders["number"], orders["port"])
         self.application = Application(self._own(self._loaded), place=place)
+        for order in orders["drained"]:
+            self.application.drain(DrainOrder(**order))
 
     def _own(self, loaded: Loaded) -> Config:
         """The configuration, with the store where the supervisor has it."""

@@ -175,7 +175,8 @@ async def test_server_that_is_taken_out(
     """In all workers, and in one that takes another's place too; put back it is back in all."""
     for backend in (plain, fast):
         backend.always(wire.llama_chat())
-    [route] = config_of(pool("plain", plain, fast), folder=tmp_path).routes
+    both = pool("plain", plain, fast, balance={"slow_start_s": 0})
+    [route] = config_of(both, folder=tmp_path).routes
     made = config(plain, tmp_path).model_copy(update={"routes": (route,)})
 
     async def drain(action: str) -> int:
@@ -184,8 +185,9 @@ async def test_server_that_is_taken_out(
 
     async def served() -> tuple[int, int]:
         before = len(plain.requests), len(fast.requests)
-        for _ in range(CONNECTIONS):
-            assert (await ask(proxy.url, request_bytes(wire.chat()))).status == 200
+        for n in range(CONNECTIONS):
+            body = wire.chat(prompt=f"{n} bottles")
+            assert (await ask(proxy.url, request_bytes(body))).status == 200
         return len(plain.requests) - before[0], len(fast.requests) - before[1]
 
     async with serving(write(made, tmp_path / "c.yaml")) as proxy:
