@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from router.admission.memory import BodyMemory, HeldBody
 from router.clock import Clock
 from router.endpoints.cors import Cors
+from router.endpoints.names import ModelNames
 from router.endpoints.table import (
     FACTS,
     EndpointFacts,
@@ -28,7 +29,8 @@ from router.endpoints.table import (
 from router.endpoints.upgrade import refused_upgrade
 from router.errors import LONGEST_QUOTE, Reason, RequestError
 from router.intake.server import STALLED_S, ClientSink, Server
-from router.pipeline import Pipeline, RawRequest
+from router.pipeline import RawRequest
+from router.relay.sink import ResponseSink
 from router.types import Endpoint, Headers
 
 BODY_S = 600.0
@@ -44,6 +46,17 @@ class Readiness(Protocol):
 
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
+
+
+class Serves(Protocol):
+    """Whoever serves requests."""
+
+    @property
+    def names(self) -> ModelNames:
+        """What clients may call models."""
+
+    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+        """Serves one request; see `Pipeline.handle`."""
 
 
 class RunningAnswers:
@@ -74,7 +87,7 @@ class RunningAnswers:
 
 
 def data_server(
-    pipeline: Pipeline,
+    pipeline: Serves,
     readiness: Readiness,
     clock: Clock,
     *,
@@ -120,7 +133,7 @@ class _Edge:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Serves,
         readiness: Readiness,
         clock: Clock,
         *,
