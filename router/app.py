@@ -29,6 +29,7 @@ from router.endpoints.names import ModelNames
 from router.errors import StoreError
 from router.estimates.writer import Writer
 from router.fleet.fetch import AiohttpFetch
+from router.fleet.state import FleetState
 from router.fleet.upkeep import PROBE_INTERVAL_S
 from router.intake.http import RunningAnswers, data_server
 from router.learning import Learning
@@ -88,6 +89,7 @@ class Application:
         self._metrics = Metrics()
         self._fetch = AiohttpFetch()
         self._admission = Admission(_limits(config), self._clock, self._metrics)
+        self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
         self._ground = Ground(
             self._clock,
             np.random.default_rng(seed if seed is not None else secrets.randbits(128)),
@@ -178,6 +180,8 @@ class Application:
         before, self._current = self._current, self._prepared
         self._prepared = None
         self._writer.ttl_s = self._current.ttl_s
+        self._admission.change(_limits(self._current.config))
+        self._memory.most_bytes = self._current.config.listen.max_buffered_bytes
         self._retired.append(before)
         self._keep_up()
         before.retire(lambda: self.background.once("retire", lambda: self._dismiss(before)))
@@ -298,7 +302,7 @@ class Application:
             self,
             self._clock,
             max_body_bytes=listen_.max_body_bytes,
-            memory=BodyMemory(listen_.max_buffered_bytes, self._clock),
+            memory=self._memory,
             keepalive_s=listen_.keepalive_s,
             refused=self._metrics.refuse,
             running=self._running,
@@ -324,8 +328,11 @@ class Application:
 
     def drain(self, order: DrainOrder) -> Answer:
         """Takes a server of this process out, or puts it back."""
-        fleets = {model: route.servers.fleet for model, route in self._current.routes.items()}
-        return drain_here(fleets, order)
+        return drain_here(self.fleets(), order)
+
+    def fleets(self) -> dict[str, FleetState]:
+        """The servers that new requests go to, by model."""
+        return {model: route.servers.fleet for model, route in self._current.routes.items()}
 
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
@@ -392,6 +399,7 @@ class Application:
         yield "specroute_workers", {}, 1.0
         yield "specroute_admission_in_flight", {}, float(self._admission.in_flight)
         yield "specroute_admission_waiting", {}, float(self._admission.waiting)
+        yield "specroute_buffered_bytes", {}, float(self._memory.used_bytes)
         yield "specroute_store_up", {}, float(store.up)
         if store.snapshot_age_s is not None:
             yield "specroute_snapshot_age_seconds", {}, store.snapshot_age_s

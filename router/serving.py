@@ -107,9 +107,10 @@ class ServedRoute:
 class Generation:
     """All that serves requests under one configuration.
 
-    What a route knows outlives a reload as far as its configuration is the same: health, load and
-    connections while its servers are; what was read of the store while the window is; sessions
-    while `classify` is; applications while they are told apart in the same way.
+    What a route knows outlives a reload as far as its configuration is the same: connections while
+    its servers are, and what is known of each server that stays; what was read of the store while
+    the window is; sessions while `classify` is; applications while they are told apart in the same
+    way.
     """
 
     def __init__(self, config: Config, ground: Ground, before: Generation | None = None) -> None:
@@ -237,6 +238,8 @@ class Generation:
             servers = known.servers
         else:
             servers = make_servers(facts, self._ground)
+            if known is not None:
+                servers.fleet.adopt(known.servers.fleet, self._ground.clock.monotonic())
         builder, snapshot = self._builder(facts, known)
         segments = self._segments(known)
         # Baseline only, and replaced before anything is served: `Learning.refresh`.

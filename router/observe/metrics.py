@@ -62,6 +62,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Share of time saved against the concurrent baseline over the window.",
         _CELL,
     ),
+    "specroute_buffered_bytes": ("Bytes of request bodies held in memory.", ()),
     "specroute_workers": ("Processes that serve and answer.", ()),
     "specroute_store_up": ("1 when the store answered the last refresh.", ()),
     "specroute_snapshot_age_seconds": ("Age of what the policies know.", ()),

@@ -32,6 +32,7 @@ GAUGE_SUMS: dict[str, Literal["sum", "least", "most", "mean"]] = {
     "specroute_tokens_per_step": "mean",
     "specroute_acceptance_rate": "mean",
     "specroute_gain_ratio": "mean",
+    "specroute_buffered_bytes": "sum",
     "specroute_workers": "sum",
     "specroute_store_up": "least",
     "specroute_snapshot_age_seconds": "most",

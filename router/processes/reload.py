@@ -20,9 +20,9 @@ from router.config.load import parse_config, read_config
 from router.config.models import Config
 from router.errors import ConfigError
 
-_APPLIED = ("routes", "classify", "estimates", "decision_log")
+_APPLIED = ("routes", "classify", "estimates", "decision_log", "admission")
 """Sections that a reload applies; whatever else differs needs a restart."""
-_APPLIED_OF = {"listen": ("drain_delay_s", "response_headers")}
+_APPLIED_OF = {"listen": ("drain_delay_s", "response_headers", "max_buffered_bytes")}
 _HASH_CHARS = 12
 
 _log = logging.getLogger("specroute.reload")
