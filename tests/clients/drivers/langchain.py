@@ -1,0 +1,111 @@
+"""Runs cases with LangChain's models: `python -m tests.clients.drivers.langchain URL`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from pydantic import BaseModel
+
+from tests.clients.cases import FOREIGN, PICTURE, QUESTION, TOOLS
+from tests.clients.drivers.running import (
+    HEADER,
+    Case,
+    dumped,
+    main,
+    result_of,
+    result_of_async,
+    told_of,
+)
+
+_TEXTS = ["a", "你好"]
+
+
+class City(BaseModel):
+    """What the structured output is parsed into."""
+
+    city: str
+    country: str
+
+
+def _options(url: str, case: Case) -> dict[str, Any]:
+    return {
+        "base_url": f"{url}/v1",
+        "api_key": "sk-any",
+        "model": case["model"],
+        "max_retries": 0,
+        "default_headers": {HEADER: case["name"]},
+        **case["arguments"],
+    }
+
+
+def _embeddings(url: str, case: Case) -> OpenAIEmbeddings:
+    # Else it cuts texts with a tokenizer that it loads from the network.
+    return OpenAIEmbeddings(check_embedding_ctx_length=False, **_options(url, case))
+
+
+def _asked(url: str, case: Case) -> tuple[Any, str, Any]:
+    """What runs, the method's name without `a`, and its input."""
+    model = ChatOpenAI(**_options(url, case))
+    match case["call"]:
+        case "tools":
+            return model.bind_tools(TOOLS), "invoke", QUESTION
+        case "tools_stream":
+            return model.bind_tools(TOOLS), "stream", QUESTION
+        case "structured":
+            return model.with_structured_output(City, include_raw=True), "invoke", QUESTION
+        case "vision":
+            return model, "invoke", [HumanMessage(content=PICTURE[0]["content"])]
+        case "generate":
+            return model, "generate", [QUESTION]
+        case "batch":
+            return model, "batch", [QUESTION, FOREIGN]
+        case call:
+            return model, call, QUESTION
+
+
+def _shown(value: Any) -> Any:
+    """A result as JSON; names of runs are drawn at random and left out."""
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    shown = dumped(value)
+    if isinstance(shown, dict):
+        shown.pop("run", None)
+        if str(shown.get("id", "")).startswith("lc_run-"):
+            shown.pop("id")
+    return shown
+
+
+def sync(url: str, case: Case) -> Any:
+    """One case with the synchronous methods."""
+
+    def run() -> Any:
+        if case["call"] == "embed":
+            return _embeddings(url, case).embed_documents(_TEXTS)
+        runs, method, asked = _asked(url, case)
+        value = getattr(runs, method)(asked)
+        return [_shown(item) for item in value] if method == "stream" else _shown(value)
+
+    return result_of(run, told_of)
+
+
+async def concurrent(url: str, case: Case) -> Any:
+    """One case with the asynchronous methods."""
+
+    async def run() -> Any:
+        if case["call"] == "embed":
+            return await _embeddings(url, case).aembed_documents(_TEXTS)
+        runs, method, asked = _asked(url, case)
+        value = getattr(runs, f"a{method}")(asked)
+        if method == "stream":
+            return [_shown(item) async for item in value]
+        return _shown(await value)
+
+    return await result_of_async(run(), told_of)
+
+
+if __name__ == "__main__":
+    main(sync, concurrent)
