@@ -58,7 +58,7 @@ def _asked(url: str, case: Case) -> tuple[Any, str, Any]:
         case "vision":
             return model, "invoke", [HumanMessage(content=PICTURE[0]["content"])]
         case "generate":
-            return model, "generate", [QUESTION]
+            return model, "generate", [[HumanMessage(content=QUESTION[0]["content"])]]
         case "batch":
             return model, "batch", [QUESTION, FOREIGN]
         case call:
@@ -67,16 +67,16 @@ def _asked(url: str, case: Case) -> tuple[Any, str, Any]:
 
 def _shown(value: Any) -> Any:
     """A result as JSON; names of runs are drawn at random and left out."""
-    if isinstance(value, dict):
-        return {key: _shown(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_shown(item) for item in value]
     shown = dumped(value)
-    if isinstance(shown, dict):
-        shown.pop("run", None)
-        if str(shown.get("id", "")).startswith("lc_run-"):
-            shown.pop("id")
-    return shown
+    if isinstance(shown, list):
+        return [_shown(item) for item in shown]
+    if not isinstance(shown, dict):
+        return shown
+    return {
+        key: _shown(item)
+        for key, item in shown.items()
+        if key != "run" and not (key == "id" and str(item).startswith("lc_run-"))
+    }
 
 
 def sync(url: str, case: Case) -> Any:

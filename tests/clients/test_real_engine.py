@@ -1,0 +1,56 @@
+"""Through the proxy, each client gives its user what it gives without: real llama.cpp servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Run
+from tests.clients.harness import CLIENTS, Client
+
+pytestmark = [pytest.mark.clients, pytest.mark.real_engine, pytest.mark.timeout(600)]
+
+EACH = pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        pytest.param(client, case.name, id=f"{client.name}-{case.name}".replace(" ", "_"))
+        for client in CLIENTS
+        for case in client.cases
+        if case.real
+    ],
+)
+
+DRAWN = {"id", "item_id", "call_id", "tool_call_id"}
+TIMES = {"created", "created_at", "completed_at"}
+CACHED = {"cached_tokens", "cache_n", "prompt_n", "cache_read"}
+"""Depend on which of its two slots the engine takes, and so on what it was asked before."""
+
+
+def lasting(value: Any) -> Any:
+    """What an engine says again when it is asked again: no names, times, speeds or cache hits."""
+    if isinstance(value, list):
+        return [lasting(item) for item in value]
+    if isinstance(value, dict):
+        kept = {
+            key: lasting(item)
+            for key, item in value.items()
+            if key not in DRAWN | TIMES | CACHED and not key.endswith(("_ms", "_per_second"))
+        }
+        if "cache_read_input_tokens" in kept:
+            # Anthropic's dialect counts them apart, not among the others.
+            kept["input_tokens"] += kept.pop("cache_read_input_tokens") or 0
+        return kept
+    # Rounding depends on how the tokens of a prompt are batched.
+    return round(value, 3) if isinstance(value, float) else value
+
+
+@EACH
+def test_results(real: Run, client: Client, name: str) -> None:
+    """At temperature 0 a client gives the same texts, calls, figures and errors."""
+    pair = real(client)
+    expected = pair.direct.results[name]
+    for outcome in expected.values():
+        failed = isinstance(outcome, dict) and outcome.get("error") is not None
+        assert failed == client.case(name).fails, outcome
+    assert lasting(pair.proxied.results[name]) == lasting(expected)
