@@ -136,7 +136,7 @@ _RESPONSE_EVENTS = (
     _named("response.completed", sequence_number=6, response=_RESPONSE),
 )
 
-_MESSAGE = {
+_MESSAGE: dict[str, object] = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
@@ -216,7 +216,9 @@ WRITTEN = {
         (
             wire.llama_chunk({"role": "assistant", "content": None}),
             wire.llama_chunk({"content": "The"}),
-            wire.event({"error": {"message": "Out of memory.", "type": "server_error", "code": 500}}),
+            wire.event(
+                {"error": {"message": "Out of memory.", "type": "server_error", "code": 500}}
+            ),
             wire.DONE,
         )
     ),
@@ -235,4 +237,3 @@ WRITTEN = {
     ),
 }
 """By name, the whole response."""
-

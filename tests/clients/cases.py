@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.demo.fleet import MODEL as LLAMA
+from router.demo.fleet import MODEL
 
+LLAMA = MODEL
+"""The route whose engine is llama.cpp, real or scripted."""
 VLLM = "vllm-model"
 """The route whose engine is taken for vLLM, which has to be asked for its figures."""
 EMBEDDINGS = "embeddings-model"
@@ -52,7 +54,9 @@ class _Cases:
 
     made: list[Case] = field(default_factory=list)
 
-    def add(self, name: str, call: str, answer: str, arguments: dict[str, Any], **more: Any) -> None:
+    def add(
+        self, name: str, call: str, answer: str, arguments: dict[str, Any], **more: Any
+    ) -> None:
         self.made.append(Case(name, call, arguments, answer, **more))
 
 
@@ -294,9 +298,7 @@ def anthropic_cases() -> tuple[Case, ...]:
     cases.add("message_system", create, f"{_LLAMA}/messages", system)
     cases.add("message_stream_helper", "messages.stream", f"{_LLAMA}/messages_stream", plain)
     count = {"messages": QUESTION}
-    cases.add(
-        "count_tokens", "messages.count_tokens", f"{_LLAMA}/messages_count_tokens", count
-    )
+    cases.add("count_tokens", "messages.count_tokens", f"{_LLAMA}/messages_count_tokens", count)
     tools = {**plain, "tools": ANTHROPIC_TOOLS}
     cases.add("message_tools", create, "message_tools", tools)
     cases.add(
@@ -308,7 +310,9 @@ def anthropic_cases() -> tuple[Case, ...]:
     )
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
     picture = [{"role": "user", "content": [{"type": "image", "source": source}]}]
-    cases.add("message_vision", create, f"{_LLAMA}/messages", {**plain, "messages": picture}, real=False)
+    cases.add(
+        "message_vision", create, f"{_LLAMA}/messages", {**plain, "messages": picture}, real=False
+    )
     cases.add("message_overloaded", create, "overloaded", plain, fails=True, real=False)
     cases.add(
         "message_error_event",
@@ -330,7 +334,12 @@ def langchain_cases() -> tuple[Case, ...]:
     model: dict[str, Any] = {"temperature": 0, "max_tokens": 8}
     cases.add("invoke", "invoke", f"{_DRAFT}/chat", model)
     cases.add("stream", "stream", f"{_DRAFT}/chat_stream", {**model, "stream_usage": True})
-    cases.add("stream_no_usage", "stream", f"{_DRAFT}/chat_stream_no_usage", {**model, "stream_usage": False})
+    cases.add(
+        "stream_no_usage",
+        "stream",
+        f"{_DRAFT}/chat_stream_no_usage",
+        {**model, "stream_usage": False},
+    )
     cases.add("vllm_invoke", "invoke", f"{_VLLM}/chat", model, model=VLLM, real=False)
     cases.add(
         "vllm_stream_no_usage",
@@ -344,7 +353,12 @@ def langchain_cases() -> tuple[Case, ...]:
     cases.add("tools", "tools", _TOOLS_WHOLE, model)
     cases.add("tools_stream", "tools_stream", _TOOLS_STREAM, model, real=False)
     cases.add("structured", "structured", f"{_LLAMA}/chat_json_schema", {**model, "max_tokens": 40})
-    cases.add("logprobs", "invoke", f"{_LLAMA}/chat_logprobs", {**model, "logprobs": True, "top_logprobs": 2})
+    cases.add(
+        "logprobs",
+        "invoke",
+        f"{_LLAMA}/chat_logprobs",
+        {**model, "logprobs": True, "top_logprobs": 2},
+    )
     cases.add("many", "generate", f"{_LLAMA}/chat_n2", {**model, "n": 2})
     cases.add("vision", "vision", f"{_DRAFT}/chat", model, real=False)
     responses = {"temperature": 0, "max_tokens": 12, "use_responses_api": True}

@@ -58,9 +58,7 @@ def engines() -> Iterator[dict[str, RunningPool]]:
 
 
 @pytest.fixture(scope="session")
-def real(
-    engines: dict[str, RunningPool], tmp_path_factory: pytest.TempPathFactory
-) -> Run:
+def real(engines: dict[str, RunningPool], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Both ways to real engines."""
 
     def make(client: Client) -> Pair:

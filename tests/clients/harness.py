@@ -240,9 +240,7 @@ async def _scripted_side(
     return Side(results, _by_case(tap, cases), received)
 
 
-async def real_pair(
-    client: Client, pools: Mapping[str, RunningPool], place: Path
-) -> Pair:
+async def real_pair(client: Client, pools: Mapping[str, RunningPool], place: Path) -> Pair:
     """Runs the cases that a real engine can answer.
 
     Args:
@@ -252,7 +250,8 @@ async def real_pair(
     """
     cases = [case for case in client.cases if case.real]
     routes = [
-        _route(model, [_pool(pool)]) for model, pool in zip((LLAMA, EMBEDDINGS), pools.values(), strict=True)
+        _route(model, [_pool(pool)])
+        for model, pool in zip((LLAMA, EMBEDDINGS), pools.values(), strict=True)
     ]
     texts = [case for case in cases if case.model == LLAMA]
     vectors = [case for case in cases if case.model == EMBEDDINGS]

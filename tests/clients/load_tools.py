@@ -212,9 +212,7 @@ async def run_tool(tool: LoadTool, place: Path) -> tuple[LoadRun, LoadRun]:
     return direct, LoadRun(proxied.report, proxied.asked, decisions)
 
 
-async def _one(
-    tool: LoadTool, url: str, tokenizer: Path, out: Path, engine: LoadEngine
-) -> LoadRun:
+async def _one(tool: LoadTool, url: str, tokenizer: Path, out: Path, engine: LoadEngine) -> LoadRun:
     engine.asked.clear()
     out.mkdir(parents=True)
     command = (tool.command(), *tool.arguments(url, tokenizer, out))

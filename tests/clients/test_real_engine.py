@@ -30,7 +30,8 @@ CACHED = {"cached_tokens", "cache_n", "prompt_n", "cache_read"}
 def lasting(value: Any) -> Any:
     """What an engine says again when it is asked again: no names, times, speeds or cache hits."""
     if isinstance(value, list):
-        return [lasting(item) for item in value]
+        # Answers side by side come as the engine gets to them: each in its own order.
+        return sorted((lasting(item) for item in value), key=_choice)
     if isinstance(value, dict):
         kept = {
             key: lasting(item)
@@ -43,6 +44,12 @@ def lasting(value: Any) -> Any:
         return kept
     # Rounding depends on how the tokens of a prompt are batched.
     return round(value, 3) if isinstance(value, float) else value
+
+
+def _choice(item: Any) -> int:
+    """Which of several answers an event belongs to; -1 for what is no such event."""
+    choices = item.get("choices") if isinstance(item, dict) else None
+    return int(choices[0].get("index", -1)) if choices else -1
 
 
 @EACH

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from tests.clients.cases import LLAMA, VLLM, Case
 from tests.clients.harness import CLIENTS, Pair, scripted_pair
-from tests.support.recordings import Recording, shared_folder
+from tests.support.recordings import shared_folder
 
 pytestmark = [pytest.mark.clients, pytest.mark.shared, pytest.mark.timeout(400)]
 
@@ -23,22 +25,31 @@ BROKEN = {"stream_killed", "stream_terminated", "chat_loading"}
 sends a request to another server."""
 
 
+def case_of(answer: Path) -> Case | None:
+    """The case that asks what was asked when an answer was recorded; None if no client would."""
+    asked: dict[str, Any] = orjson.loads(
+        answer.with_name(f"{answer.stem}.request.json").read_bytes()
+    )
+    body = asked.get("body")
+    call = CALLS.get(asked["path"])
+    if call is None or answer.stem in BROKEN or not isinstance(body, dict):
+        return None
+    if not {"messages", "prompt", "input"} & body.keys():
+        return None  # the client itself refuses to send it
+    engine, method = answer.parts[-3:-1]
+    return Case(
+        f"{engine}/{method}/{answer.stem}",
+        call,
+        {key: value for key, value in body.items() if key != "model"},
+        str(answer.with_suffix("")),
+        VLLM if engine.startswith("vllm") else LLAMA,
+    )
+
+
 def cases(folder: Path) -> tuple[Case, ...]:
     """A case for each recording that the client could have made."""
-    found = [Recording(path) for path in sorted(folder.glob("*/*/*.http"))]
-    return tuple(
-        Case(
-            recording.name,
-            CALLS[recording.path_asked],
-            {key: value for key, value in recording.body_asked.items() if key != "model"},
-            str(recording.path.with_suffix("")),
-            VLLM if recording.name.startswith("vllm") else LLAMA,
-        )
-        for recording in found
-        if recording.case not in BROKEN
-        and recording.path_asked in CALLS
-        and "messages" in recording.body_asked | {"messages": recording.body_asked.get("prompt")}
-    )
+    found = (case_of(path) for path in sorted(folder.glob("*/*/*.http")))
+    return tuple(case for case in found if case is not None)
 
 
 SHARED = shared_folder()

@@ -20,6 +20,7 @@ from tests.clients.drivers.running import (
 )
 
 _TEXTS = ["a", "你好"]
+_INVOKED = ("structured", "vision")
 
 
 class City(BaseModel):
@@ -47,22 +48,19 @@ def _embeddings(url: str, case: Case) -> OpenAIEmbeddings:
 
 def _asked(url: str, case: Case) -> tuple[Any, str, Any]:
     """What runs, the method's name without `a`, and its input."""
-    model = ChatOpenAI(**_options(url, case))
-    match case["call"]:
-        case "tools":
-            return model.bind_tools(TOOLS), "invoke", QUESTION
-        case "tools_stream":
-            return model.bind_tools(TOOLS), "stream", QUESTION
-        case "structured":
-            return model.with_structured_output(City, include_raw=True), "invoke", QUESTION
-        case "vision":
-            return model, "invoke", [HumanMessage(content=PICTURE[0]["content"])]
-        case "generate":
-            return model, "generate", [[HumanMessage(content=QUESTION[0]["content"])]]
-        case "batch":
-            return model, "batch", [QUESTION, FOREIGN]
-        case call:
-            return model, call, QUESTION
+    call: str = case["call"]
+    model: Any = ChatOpenAI(**_options(url, case))
+    if call.startswith("tools"):
+        model = model.bind_tools(TOOLS)
+    if call == "structured":
+        model = model.with_structured_output(City, include_raw=True)
+    method = {"tools_stream": "stream", "tools": "invoke"}.get(call, call)
+    given = {
+        "vision": [HumanMessage(content=PICTURE[0]["content"])],
+        "generate": [[HumanMessage(content=QUESTION[0]["content"])]],
+        "batch": [QUESTION, FOREIGN],
+    }
+    return model, "invoke" if method in _INVOKED else method, given.get(call, QUESTION)
 
 
 def _shown(value: Any) -> Any:
