@@ -19,14 +19,19 @@ EMBEDDER = PoolSpec("embeddings", "none", None, ("--embeddings", "--pooling", "m
 def _once(make: Run) -> Run:
     """Runs each client once; a client that is not installed is skipped every time."""
     made: dict[str, Pair] = {}
+    failed: set[str] = set()
 
     def run(client: Client) -> Pair:
         try:
             client.command()
         except MissingError as error:
             pytest.skip(str(error))
+        if client.name in failed:
+            pytest.fail(f"no runs of {client.name}; the first test of it says why")
         if client.name not in made:
+            failed.add(client.name)
             made[client.name] = make(client)
+            failed.discard(client.name)
         return made[client.name]
 
     return run

@@ -236,7 +236,8 @@ async def _scripted_side(
         results = await run_driver(client, cases, tap.url)
     received: dict[str, list[Received]] = {case.name: [] for case in cases}
     for request in engine.requests:
-        received[request.header(HEADER)[0]].append(request)
+        for name in request.header(HEADER):
+            received[name].append(request)
     return Side(results, _by_case(tap, cases), received)
 
 
