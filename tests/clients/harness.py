@@ -45,7 +45,7 @@ class MissingError(Exception):
     """A client is not installed here; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Client:
     """One client library."""
 

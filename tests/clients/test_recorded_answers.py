@@ -20,9 +20,10 @@ CALLS = {
     "/v1/completions": "completions.create",
     "/v1/responses": "responses.create",
 }
-BROKEN = {"stream_killed", "stream_terminated", "chat_loading"}
-"""Answers that break off, after which the proxy says more than the engine could, and one that
-sends a request to another server."""
+CHANGED = {"stream_killed", "stream_terminated", "stream_engine_dies", "chat_loading"}
+"""Failures of which the proxy makes something better on purpose (docs/decisions/0007): a stream that
+breaks off ends with an error, one that begins with an error becomes an answer with its status, and a
+server that is still loading is passed over."""
 
 
 def case_of(answer: Path) -> Case | None:
@@ -32,7 +33,7 @@ def case_of(answer: Path) -> Case | None:
     )
     body = asked.get("body")
     call = CALLS.get(asked["path"])
-    if call is None or answer.stem in BROKEN or not isinstance(body, dict):
+    if call is None or answer.stem in CHANGED or not isinstance(body, dict):
         return None
     if not {"messages", "prompt", "input"} & body.keys():
         return None  # the client itself refuses to send it
