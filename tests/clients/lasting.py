@@ -23,7 +23,8 @@ def lasting(value: Any) -> Any:
         }
         if "cache_read_input_tokens" in kept:
             # Anthropic's dialect counts them apart, not among the others.
-            kept["input_tokens"] += kept.pop("cache_read_input_tokens") or 0
+            counts = (kept.get("input_tokens"), kept.pop("cache_read_input_tokens"))
+            kept["input_tokens"] = sum(count or 0 for count in counts)
         return kept
     # Rounding depends on how the tokens of a prompt are batched.
     return round(value, 3) if isinstance(value, float) else value
