@@ -34,16 +34,18 @@ class City(BaseModel):
     country: str
 
 
-def options(url: str, case: Case) -> dict[str, Any]:
-    """Arguments of the client itself."""
-    base = f"{url}/v1" if sys.argv[1] == "openai" else url
-    return {
-        "base_url": base,
-        "api_key": "sk-any",
-        "max_retries": 0,
-        "timeout": 60,
-        "default_headers": {HEADER: case["name"]},
-    }
+@functools.cache
+def made(url: str, prefix: str) -> Any:
+    """The client, made once: that takes longer than a case does."""
+    module = importlib.import_module(sys.argv[1])
+    name, base = ("OpenAI", f"{url}/v1") if sys.argv[1] == "openai" else ("Anthropic", url)
+    make = getattr(module, prefix + name)
+    return make(base_url=base, api_key="sk-any", max_retries=0, timeout=60)
+
+
+def client_for(url: str, case: Case, prefix: str = "") -> Any:
+    """The client, with the case's name in a header."""
+    return made(url, prefix).with_options(default_headers={HEADER: case["name"]})
 
 
 def bound(client: Any, url: str, case: Case) -> functools.partial[Any]:
@@ -69,41 +71,39 @@ def bound(client: Any, url: str, case: Case) -> functools.partial[Any]:
 def sync(url: str, case: Case) -> Any:
     """One case with the synchronous client."""
     module = importlib.import_module(sys.argv[1])
-    make = module.OpenAI if sys.argv[1] == "openai" else module.Anthropic
-    with make(**options(url, case)) as client:
+    client = client_for(url, case)
 
-        def run() -> Any:
-            call = bound(client, url, case)
-            if case["call"] in _HELPERS:
-                with call() as stream:
-                    events = [dumped(event) for event in stream]
-                    return {"events": events, "final": dumped(_final(stream)())}
-            value = call()
-            if isinstance(value, module.Stream):
-                return [dumped(event) for event in value]
-            return dumped(value)
+    def run() -> Any:
+        call = bound(client, url, case)
+        if case["call"] in _HELPERS:
+            with call() as stream:
+                events = [dumped(event) for event in stream]
+                return {"events": events, "final": dumped(_final(stream)())}
+        value = call()
+        if isinstance(value, module.Stream):
+            return [dumped(event) for event in value]
+        return dumped(value)
 
-        return result_of(run, told_of)
+    return result_of(run, told_of)
 
 
 async def concurrent(url: str, case: Case) -> Any:
     """One case with the asynchronous client."""
     module = importlib.import_module(sys.argv[1])
-    make = module.AsyncOpenAI if sys.argv[1] == "openai" else module.AsyncAnthropic
-    async with make(**options(url, case)) as client:
+    client = client_for(url, case, "Async")
 
-        async def run() -> Any:
-            call = bound(client, url, case)
-            if case["call"] in _HELPERS:
-                async with call() as stream:
-                    events = [dumped(event) async for event in stream]
-                    return {"events": events, "final": dumped(await _final(stream)())}
-            value = await call()
-            if isinstance(value, module.AsyncStream):
-                return [dumped(event) async for event in value]
-            return dumped(value)
+    async def run() -> Any:
+        call = bound(client, url, case)
+        if case["call"] in _HELPERS:
+            async with call() as stream:
+                events = [dumped(event) async for event in stream]
+                return {"events": events, "final": dumped(await _final(stream)())}
+        value = await call()
+        if isinstance(value, module.AsyncStream):
+            return [dumped(event) async for event in value]
+        return dumped(value)
 
-        return await result_of_async(run(), told_of)
+    return await result_of_async(run(), told_of)
 
 
 def _final(stream: Any) -> Any:
