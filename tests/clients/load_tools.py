@@ -169,7 +169,15 @@ TOOLS = (
         _read_aiperf,
         _ONLINE,
     ),
-    LoadTool("aiperf, its own counts", "aiperf", "aiperf", _aiperf(), _read_aiperf, _ONLINE),
+    LoadTool(
+        # It is for the proxy alone then to ask the engine for its counts, and to say nothing of it.
+        "aiperf, its own counts",
+        "aiperf",
+        "aiperf",
+        _aiperf("--extra-inputs", '{"stream_options": {"include_usage": false}}'),
+        _read_aiperf,
+        _ONLINE,
+    ),
     LoadTool("guidellm", "guidellm", "guidellm", _guidellm, _read_guidellm, _OFFLINE),
 )
 

@@ -13,7 +13,7 @@ from tests.clients.load_tools import REQUESTS, TOOLS, LoadRun, LoadTool, run_too
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(400)]
 
 EACH = pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name.replace(" ", "_"))
-AIPERF = TOOLS[0]
+AIPERF, UNASKED = TOOLS[:2]
 
 _made: dict[str, tuple[LoadRun, LoadRun]] = {}
 
@@ -65,3 +65,11 @@ def test_acceptance_is_reported(tool: LoadTool, runs: tuple[LoadRun, LoadRun]) -
     drafted = sum(line["drafted"] for line in proxied.decisions)
     assert proxied.report.totals["total_accepted_draft_tokens"] == accepted
     assert proxied.report.totals["total_draft_tokens"] == drafted
+
+
+@pytest.mark.parametrize("tool", [UNASKED], ids=["aiperf_unasked"])
+def test_nothing_unasked_is_reported(tool: LoadTool, runs: tuple[LoadRun, LoadRun]) -> None:
+    """A tool that asks for no usage is shown none, though the proxy has got it from the engine."""
+    _, proxied = runs
+    assert proxied.report.totals.keys() == {"total_isl", "total_osl"}
+    assert all(line["accepted"] is not None for line in proxied.decisions)
