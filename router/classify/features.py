@@ -200,7 +200,7 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
         1.0 if prior.chars else 0.0,
         numbers,
         formulas,
-        _examples(head[:EXAMPLES_CHARS]),
+        _examples(head),
         choices,
         asking,
         1.0 if view.tool_count else 0.0,
@@ -253,8 +253,9 @@ def _lettered(text: str) -> bool:
     return "\nb." in text and "\na." in text and "\nc." in text
 
 
-def _examples(opening: str) -> float:
-    return float("nput:" in opening and "utput:" in opening)
+def _examples(head: str) -> float:
+    given = head.find("utput:", 0, EXAMPLES_CHARS) >= 0
+    return float(given and head.find("nput:", 0, EXAMPLES_CHARS) >= 0)
 
 
 def _ends(turn: Excerpt, script: str) -> tuple[str, str]:
@@ -266,9 +267,9 @@ def _ends(turn: Excerpt, script: str) -> tuple[str, str]:
     elif turn.chars > LEAD_CHARS:
         close = turn.head[max(LEAD_CHARS, turn.chars - CLOSE_CHARS) :]
     else:
-        return normalise(lead, unspaced)[:LEAD_CHARS], ""
+        return normalise(lead, unspaced=unspaced)[:LEAD_CHARS], ""
     # Both in one go; what is in between stands in no text that people write.
-    lead, _, close = normalise(f"{lead}\1{close}", unspaced).partition("\1")
+    lead, _, close = normalise(f"{lead}\1{close}", unspaced=unspaced).partition("\1")
     # Cut again: a character may unfold into eighteen.
     return lead[:LEAD_CHARS], close[-CLOSE_CHARS:]
 

@@ -74,7 +74,7 @@ _UNSPACED_LETTER: Final = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\u
 _SPACED_WORD: Final = re.compile("([0-9a-z_+#][!-~]*)")
 
 
-def normalise(text: str, unspaced: bool | None = None) -> str:
+def normalise(text: str, *, unspaced: bool | None = None) -> str:
     """Fold case, width, accents, marks and letter variants, and part words from ideographs.
 
     Line breaks stay, other space is one blank.

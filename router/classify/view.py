@@ -69,7 +69,8 @@ _MEDIA: Final[Mapping[object, Literal["image", "audio", "file"]]] = {
 }
 """Types of content parts that are no text."""
 
-_SYSTEM_ROLES: Final = frozenset({"system", "developer"})
+_SYSTEM_ROLES: Final = ("system", "developer")
+"""Compared one by one: a role may be anything that JSON holds."""
 
 Constraint = Literal["", "json", "choice", "regex", "grammar"]
 
@@ -324,7 +325,7 @@ def _system(messages: list[object], aside: object) -> Excerpt:
     if aside is not None:
         texts.extend(aside[:PARTS_SEEN] if isinstance(aside, list) else [aside])
     for message in messages[:PARTS_SEEN]:
-        if _role(message) not in _SYSTEM_ROLES:
+        if not isinstance(message, dict) or message.get("role") not in _SYSTEM_ROLES:
             break
         content = _content(message)
         texts.extend(content[:PARTS_SEEN] if isinstance(content, list) else [content])
