@@ -236,8 +236,7 @@ class _Edge:
                     raise _too_large()
                 held.grow(len(body))
                 return body
-            async with asyncio.timeout(BODY_S):
-                return await self._slow_body(content, held)
+            return await self._slow_body(content, held)
         except TimeoutError:
             raise RequestError(
                 Reason.INVALID_REQUEST, "The request body stopped coming before its end."
@@ -248,18 +247,23 @@ class _Edge:
             ) from error
 
     async def _slow_body(self, content: Any, held: HeldBody) -> bytes:
+        """Reads a body that comes in pieces, none of which may keep us waiting for too long."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + BODY_S
         parts: list[bytes] = []
         left = self._max_body_bytes
-        while True:
-            async with asyncio.timeout(STALLED_S):
+        # One timer that is put off, instead of one for each piece.
+        async with asyncio.timeout(STALLED_S) as patience:
+            while True:
                 part = await content.readany()
-            if not part:
-                return b"".join(parts)
-            left -= len(part)
-            if left < 0:
-                raise _too_large()
-            held.grow(len(part))
-            parts.append(part)
+                if not part:
+                    return b"".join(parts)
+                left -= len(part)
+                if left < 0:
+                    raise _too_large()
+                held.grow(len(part))
+                parts.append(part)
+                patience.reschedule(min(loop.time() + STALLED_S, ends))
 
     async def _welcome(self, request: web.BaseRequest) -> None:
         """Gives a client that waits for it leave to send its body, unless that is too large."""

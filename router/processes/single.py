@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from router.app import Application
 from router.clock import SystemClock
+from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded, Reloader, Trigger
 from router.processes.signals import Signals
 from router.processes.started import Started
@@ -35,6 +36,7 @@ async def serve(file: ConfigFile, loaded: Loaded, started: Callable[[Started], N
         await reloader.reload(Trigger.SIGNAL)
 
     async with application.running():
+        spare_what_stays()
         application.background.every(0, "reload at a signal", reload_at_signal)
         poll_s = loaded.config.reload.poll_s
         if poll_s:

@@ -18,6 +18,7 @@ from router.errors import ConfigError
 from router.lifecycle import Lifecycle
 from router.observe.sums import samples_of
 from router.processes.channel import Channel, Message
+from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded
 from router.processes.signals import Signals
 
@@ -44,6 +45,7 @@ async def _serve(channel: Channel, orders: Message, lifecycle: Lifecycle) -> Non
         worker = Worker(orders)
         signals = Signals(lambda _: worker.application.end_answers())
         async with worker.application.running():
+            spare_what_stays()
             channel.send({"news": "serving", "hash": worker.digest})
             lifecycle.once("line to the supervisor", partial(_obey, channel, worker, signals))
             await signals.end.wait()
