@@ -130,9 +130,8 @@ def table(found: Found) -> list[str]:
     ]
     for target in TARGETS:
         sign = "≥" if target.at_least else "≤"
-        start = (
-            f"| `{target.scenario}` | {target.what} | {target.peer} | {sign} {target.limit:.3g} |"
-        )
+        limit = f"{sign} {target.limit:.3g}"
+        start = f"| `{target.scenario}` | {target.what} | {target.peer} | {limit} |"
         ratios = _ratios(found, target)
         if not ratios:
             lines.append(f"{start} – | – | did not run |")

@@ -37,6 +37,7 @@ async def serve(file: ConfigFile, loaded: Loaded, started: Callable[[Started], N
 
     async with application.running():
         spare_what_stays()
+        spare_what_stays()
         application.background.every(0, "reload at a signal", reload_at_signal)
         poll_s = loaded.config.reload.poll_s
         if poll_s:

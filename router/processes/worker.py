@@ -46,6 +46,7 @@ async def _serve(channel: Channel, orders: Message, lifecycle: Lifecycle) -> Non
         signals = Signals(lambda _: worker.application.end_answers())
         async with worker.application.running():
             spare_what_stays()
+            spare_what_stays()
             channel.send({"news": "serving", "hash": worker.digest})
             lifecycle.once("line to the supervisor", partial(_obey, channel, worker, signals))
             await signals.end.wait()
