@@ -13,7 +13,7 @@ PROMPTS ?= ../shared/data/prompts
 ARGS ?=
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
-.PHONY: help demo test verify check lint types imports unit bench bench-classifier lock reference clean
+.PHONY: help demo test test-clients report-clients verify check lint types imports unit bench bench-classifier lock reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -57,8 +57,6 @@ unit: $(VENV)/dev-ok
 
 verify: $(VENV)/dev-ok ## Long checks; writes their tables to docs/verification.md
 	$(BIN)/python -m bench.verify docs/verification.md
-
-.PHONY: test-clients report-clients
 
 $(CLIENTS)/ok: requirements/clients.txt tests/clients/node/package-lock.json
 	@echo "Installing client libraries and load tools into $(CLIENTS) (2 GB) ..."
