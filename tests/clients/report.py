@@ -150,6 +150,14 @@ def _features_table(found: Mapping[Client, Found]) -> Iterator[str]:
         yield _row((feature, *cells))
 
 
+def _different(found: Mapping[Client, Found]) -> Iterator[str]:
+    for client, item in found.items():
+        for kind, part in (("recorded", item.recorded), ("real", item.real)):
+            names = [name for name, same in part.items() if not same]
+            if names:
+                yield f"\nDifferent with {client.name}, {kind}: {', '.join(names)}."
+
+
 def _load_table(name: str, version: str, runs: tuple[LoadRun, LoadRun]) -> Iterator[str]:
     reports = [run.report for run in runs]
     yield f"\n### {name} ({version})\n"
@@ -190,6 +198,7 @@ def _clients(place: Path) -> Iterator[str]:
     yield from _clients_table(found)
     yield _ENGINES
     yield from _features_table(found)
+    yield from _different(found)
     yield from ("", *missing) if missing else ()
 
 

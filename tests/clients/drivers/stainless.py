@@ -11,6 +11,7 @@ import inspect
 import sys
 from typing import Any
 
+import httpx2
 from pydantic import BaseModel
 
 from tests.clients.drivers.running import (
@@ -39,8 +40,16 @@ def made(url: str, prefix: str) -> Any:
     """The client, made once: that takes longer than a case does."""
     module = importlib.import_module(sys.argv[1])
     name, base = ("OpenAI", f"{url}/v1") if sys.argv[1] == "openai" else ("Anthropic", url)
-    make = getattr(module, prefix + name)
-    return make(base_url=base, api_key="sk-any", max_retries=0, timeout=60)
+    http = module.DefaultAsyncHttpxClient if prefix else module.DefaultHttpxClient
+    return getattr(module, prefix + name)(
+        base_url=base,
+        api_key="sk-any",
+        max_retries=0,
+        timeout=60,
+        # llama.cpp closes connections that it has promised to keep, and without the proxy nobody
+        # asks again: each case gets a connection of its own.
+        http_client=http(limits=httpx2.Limits(max_keepalive_connections=0)),
+    )
 
 
 def client_for(url: str, case: Case, prefix: str = "") -> Any:
