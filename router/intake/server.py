@@ -58,6 +58,14 @@ class Connection(web.RequestHandler):
 
     sink: ClientSink | None = None
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        if isinstance(transport, asyncio.WriteTransport):
+            # Each write goes to the socket at once instead of in a round of the loop of its own,
+            # and what the socket does not take is all that is held for a slow client.
+            transport.set_write_buffer_limits(high=1, low=0)
+
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
         super().pause_writing()
