@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ from router.fleet.upkeep import PROBE_INTERVAL_S, FleetUpkeep
 from router.intake.http import RunningAnswers, data_server
 from router.lifecycle import Lifecycle
 from router.observe.decision_log import DecisionLog
+from router.observe.loop_lag import INTERVAL_S, LoopLag
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
 from router.observe.replicas import replica_gauges
@@ -283,6 +285,8 @@ class Application:
         store = self.config.store
         self._lifecycle.every(store.flush_interval_s, "flush", self.flush)
         self._lifecycle.every(store.refresh_interval_s, "refresh", self.refresh)
+        lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
+        self._lifecycle.every(INTERVAL_S, "loop lag", lag.measure)
         for route in self._routes.values():
             for name, work in route.upkeep.work():
                 self._lifecycle.every(PROBE_INTERVAL_S, name, work)
