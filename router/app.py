@@ -442,6 +442,7 @@ def _route_gauges(model: str, route: _RouteRuntime) -> Iterator[tuple[str, dict[
             for name, value in replica_gauges(item):
                 yield name, labels, value
     plan = route.parts.chooser.plan
+    yield "specroute_policy_failed_classes", {"model": model}, float(len(plan.spoiled))
     for class_id, known in route.snapshot.classes.items():
         for arm, p in zip(plan.arms, plan.proposal(class_id).probabilities, strict=True):
             labels = {"model": model, "pool": arm.arm_id, "class": class_id}

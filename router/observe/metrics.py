@@ -57,6 +57,10 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         _REPLICA,
     ),
     "specroute_probability": ("Probability with which the policy now picks a pool.", _CELL),
+    "specroute_policy_failed_classes": (
+        "Classes that get the baseline because the policy failed for them.",
+        ("model",),
+    ),
     "specroute_tokens_per_step": ("Tokens per decode step over the window.", _CELL),
     "specroute_acceptance_rate": ("Probability that a drafted token is accepted.", _CELL),
     "specroute_gain_ratio": (
