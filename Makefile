@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+CLIENTS := .venv-clients
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar=off
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
@@ -12,7 +13,7 @@ PROMPTS ?= ../shared/data/prompts
 ARGS ?=
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
-.PHONY: help demo test verify check lint types imports unit bench bench-classifier bench-path lock reference clean
+.PHONY: help demo test test-clients report-clients verify check lint types imports unit bench bench-classifier bench-path lock reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -57,6 +58,20 @@ unit: $(VENV)/dev-ok
 verify: $(VENV)/dev-ok ## Long checks; writes their tables to docs/verification.md
 	$(BIN)/python -m bench.verify docs/verification.md
 
+$(CLIENTS)/ok: requirements/clients.txt tests/clients/node/package-lock.json
+	@echo "Installing client libraries and load tools into $(CLIENTS) (2 GB) ..."
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar=off -r requirements/clients.txt
+	@mkdir -p $(CLIENTS)/node && cp tests/clients/node/package.json tests/clients/node/package-lock.json $(CLIENTS)/node
+	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS)/node --silent --no-audit --no-fund; else echo "npm is missing: the client for Node is left out."; fi
+	@touch $@
+
+test-clients: $(VENV)/dev-ok $(CLIENTS)/ok ## Client libraries and load tools, directly and through the proxy
+	@SPECROUTE_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest -q -m clients
+
+report-clients: $(VENV)/dev-ok $(CLIENTS)/ok ## Write docs/clients.md: which client was tried, and what it gave
+	@SPECROUTE_CLIENTS=$(CLIENTS) $(BIN)/python -m tests.clients.report docs/clients.md
+
 $(VENV)/bench-ok: requirements/bench.txt | $(VENV)/dev-ok
 	@$(PIP) --require-hashes -r requirements/bench.txt
 	@touch $@
@@ -79,4 +94,4 @@ lock: $(VENV)/dev-ok ## Resolve requirements/*.txt anew from pyproject.toml
 	$(LOCK) --extra demo --group build --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## Remove the environment and what the demo left in this folder
-	rm -rf $(VENV) .demo .specroute dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) .demo .specroute dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -49,7 +49,8 @@ class Point:
 def labelled(path: Path, per_class: int, seed: int = 0) -> Iterator[DemoPrompt]:
     """A few bodies of each class from a file of labelled request bodies."""
     by_class: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in path.read_text("utf-8").splitlines():
+    # By line breaks alone: texts hold other characters that end a line.
+    for line in path.read_text("utf-8").rstrip("\n").split("\n"):
         entry = json.loads(line)
         plain = all(isinstance(m.get("content"), str) for m in entry["request"]["messages"])
         if plain and len(line) <= _LONGEST_BODY and "tools" not in entry["request"]:

@@ -123,5 +123,9 @@ class ConfigError(Exception):
     """A configuration that cannot be used; the message names the key and the remedy."""
 
 
+class StartError(Exception):
+    """Workers do not come up, for a reason that the configuration has no part in."""
+
+
 class StoreError(Exception):
     """The store did not do what it was asked to; nothing on the request path depends on it."""

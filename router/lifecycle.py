@@ -13,6 +13,8 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger("specroute.lifecycle")
 
+Work = Callable[[], Awaitable[None]]
+
 
 def in_background(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
     """Runs something beside the caller, who ends it with `cancelled` at the latest."""
@@ -32,32 +34,51 @@ class Lifecycle:
     """The background tasks of one process."""
 
     def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.errors = 0
-        """Rounds of background work that failed in a way nobody had foreseen."""
+        """Pieces of background work that failed in a way nobody had foreseen."""
 
-    def every(self, interval_s: float, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    def every(self, interval_s: float, name: str, work: Work) -> Callable[[], object]:
         """Runs `work` again and again, `interval_s` after now or after it last ended.
 
         An error ends the round, is logged and counted, and the next round comes all the same.
-        """
-        # The one place where tasks are made; see CONTRIBUTING.
-        task = asyncio.get_running_loop().create_task(self._loop(interval_s, name, work))
-        self._tasks.append(task)
 
-    async def _loop(
-        self, interval_s: float, name: str, work: Callable[[], Awaitable[None]]
-    ) -> None:
-        while not self._stopping:
+        Returns:
+            Ends it.
+        """
+        return self._begin(self._loop(interval_s, name, work)).cancel
+
+    def once(self, name: str, work: Work) -> None:
+        """Runs `work` beside everything else; an error is logged and counted.
+
+        Once the stop has begun nothing is started any more.
+        """
+        if not self._stopping:
+            self._begin(self._round(name, work))
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        # The one place where tasks are made; see CONTRIBUTING.
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _loop(self, interval_s: float, name: str, work: Work) -> None:
+        task = asyncio.current_task()
+        # A cancellation that got lost inside the work still shows.
+        while not self._stopping and not (task is not None and task.cancelling()):
             await asyncio.sleep(interval_s)
-            try:
-                await work()
-            except Exception:  # noqa: BLE001
-                # One of the three places that may catch everything: a background task that ends
-                # silently is how learning stops without anybody noticing.
-                self.errors += 1
-                _log.exception("background work failed", extra={"task": name})
+            await self._round(name, work)
+
+    async def _round(self, name: str, work: Work) -> None:
+        try:
+            await work()
+        except Exception:  # noqa: BLE001
+            # One of the three places that may catch everything: a background task that ends
+            # silently is how learning stops without anybody noticing.
+            self.errors += 1
+            _log.exception("background work failed", extra={"task": name})
 
     async def stop(self) -> None:
         """Cancels all tasks and waits until they are gone.
@@ -67,9 +88,9 @@ class Lifecycle:
         there after a while is cancelled again.
         """
         self._stopping = True
-        left = set(self._tasks)
+        # The task that stops the others may be one of them.
+        left = self._tasks - {asyncio.current_task()}
         while left:
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
-        self._tasks.clear()

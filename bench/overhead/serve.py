@@ -7,9 +7,10 @@ from pathlib import Path
 
 import uvloop
 
-from router.app import serve
 from router.config.models import Config
 from router.observe.log import configure_logging
+from router.processes.reload import ConfigFile
+from router.processes.single import serve
 
 
 def configuration(port: int, engines: list[int], folder: Path) -> Config:
@@ -49,7 +50,10 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     configure_logging("warning")
-    uvloop.run(serve(configuration(options.port, options.engines, options.folder)))
+    made = configuration(options.port, options.engines, options.folder)
+    file = ConfigFile(options.folder / "specroute.json")
+    file.path.write_text(made.model_dump_json(exclude_none=True), encoding="utf-8")
+    uvloop.run(serve(file, file.parse(file.read()), lambda _: None))
 
 
 if __name__ == "__main__":

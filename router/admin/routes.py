@@ -1,4 +1,4 @@
-"""Paths of the admin port: what it shows, and the one thing it changes."""
+"""Paths of the admin port: it shows, and it takes a few orders from whoever is on this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from router.admin.drain import FleetsFn, add_drain_routes
+from router.admin.drain import DrainFn, add_drain_routes
 
-StateFn = Callable[[], dict[str, Any]]
+StateFn = Callable[[], Awaitable[dict[str, Any]]]
+ReloadFn = Callable[[], Awaitable[dict[str, Any] | None]]
+"""Reads the configuration again and tells what came of it; None where there is no file to read."""
 
 _READING = ("GET", "HEAD")
 
@@ -29,19 +31,31 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
-def admin_app(state: StateFn, exposition: Callable[[], bytes], fleets: FleetsFn) -> web.Application:
+def admin_app(
+    state: StateFn,
+    exposition: Callable[[], Awaitable[bytes]],
+    reload: ReloadFn,
+    drain: DrainFn,
+) -> web.Application:
     """The application of the admin port."""
 
     async def api_state(_: web.Request) -> web.Response:
-        return web.Response(body=orjson.dumps(state()), content_type="application/json")
+        return _json(200, await state())
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=await exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def api_reload(_: web.Request) -> web.Response:
+        done = await reload()
+        if done is None:
+            return _json(409, {"error": "The configuration did not come from a file."})
+        return _json(200 if done["result"] == "applied" else 422, done)
 
     app = web.Application(middlewares=[_loopback_name, _same_origin])
     app.router.add_get("/api/state", api_state)
+    app.router.add_post("/api/reload", api_reload)
     app.router.add_get("/metrics", metrics)
-    add_drain_routes(app, fleets)
+    add_drain_routes(app, drain)
     for path, name in (
         ("/", "status.html"),
         ("/status.js", "status.js"),
@@ -75,6 +89,10 @@ async def _same_origin(
         if origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
             raise web.HTTPForbidden(text="Changes come from this page or from no page at all.\n")
     return await handler(request)
+
+
+def _json(status: int, body: object) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
 
 def _static(name: str) -> Callable[[web.Request], Any]:

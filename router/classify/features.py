@@ -7,8 +7,9 @@ import re
 from bisect import bisect_left
 from functools import lru_cache
 from itertools import islice
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
 
 from router.classify.lexicon import Cue, Hit, Lexicon
 from router.classify.text import normalise
@@ -50,7 +51,6 @@ _TASKS: Final = frozenset(
     )
 )
 _CUES: Final = len(Cue)
-_start: Final = itemgetter(1)
 _QUESTION: Final = list(Cue).index(Cue.QUESTION)
 _PURPOSES: Final = frozenset((list(Cue).index(Cue.GROUNDING), list(Cue).index(Cue.ENGINEER)))
 _NUMBER: Final = re.compile("[0-9]+")
@@ -62,13 +62,15 @@ _DENSE: Final = frozenset({"han", "kana", "hangul"})
 _CODE_SIGNS: Final = ("{", "=", ";", "<", "_", "):")
 """Hardly any code is without one of these, most prose is without all: spares the counting."""
 _CODE_MARKS: Final = (
-    ("=", ("==", "=>", " += ")),
-    (")", ("();", "):\n", "){", ") {", "print(")),
-    ("\n", (";\n", "{\n", "\n    ")),
-    (" ", ("def ", "import ", "return ", "const ", "public ")),
-    ("", ("#include", "</", "self.", "[i]")),
-)
-"""Marks of code, by a letter without which none of them need be counted."""
+    "==", "=>", " += ", "();", "):\n", "){", ") {", "print(", ";\n", "{\n", "\n    ",
+    "def ", "import ", "return ", "const ", "public ", "#include", "</", "self.", "[i]",
+)  # fmt: skip
+_KEY_MARKS: Final = ('":', '" :')
+_find_form: Final = AhoCorasick(
+    [*_CODE_MARKS, *_KEY_MARKS],
+    matchkind=MatchKind.LeftmostLongest,
+    implementation=Implementation.DFA,
+).find_matches_as_indexes
 _LATEX_MARKS: Final = ("\\frac", "\\(", "\\[", "\\sqrt", "\\sum", "\\int", "\\le")
 _MATHS_SIGNS: Final = "√∫≤≥π"
 _PHRASE: Final = math.log(100.0)
@@ -174,7 +176,7 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
     """Measure a view, and find its instruction on the way."""
     turn, system, prior = view.turn, view.system, view.prior
     head, chars = turn.head, turn.chars
-    lead, close = _ends(turn)
+    lead, close = _ends(turn, view.script)
     size = float(chars)
     if view.script in _DENSE:
         size *= DENSITY
@@ -198,7 +200,7 @@ def measure(view: RequestView, lexicon: Lexicon) -> Measured:
         1.0 if prior.chars else 0.0,
         numbers,
         formulas,
-        _examples(head[:EXAMPLES_CHARS]),
+        _examples(head),
         choices,
         asking,
         1.0 if view.tool_count else 0.0,
@@ -228,12 +230,11 @@ def _marks(lead: str, close: str) -> tuple[float, float, float, float]:
     # Most text holds no digit, and looking for each takes less than going through the letters.
     if any(map(lead.__contains__, "1203456789")):
         numbers = sum([1.0 for _ in islice(_NUMBER.finditer(lead), 4)]) / 4.0
-    count = lead.count
-    marks = count("$") + count("^") + count(" + ") + count(" = ")
+    marks = lead.count("$") + lead.count("^") + lead.count(" + ") + lead.count(" = ")
     if "\\" in lead:
-        marks += sum(map(count, _LATEX_MARKS))
+        marks += sum(map(lead.count, _LATEX_MARKS))
     if not lead.isascii():
-        marks += sum(map(count, _MATHS_SIGNS))
+        marks += sum(map(lead.count, _MATHS_SIGNS))
     if marks:
         formulas = min(1.0, marks / 3.0)
     if _lettered(lead) or _lettered(close):
@@ -252,21 +253,23 @@ def _lettered(text: str) -> bool:
     return "\nb." in text and "\na." in text and "\nc." in text
 
 
-def _examples(opening: str) -> float:
-    return float("nput:" in opening and "utput:" in opening)
+def _examples(head: str) -> float:
+    given = head.find("utput:", 0, EXAMPLES_CHARS) >= 0
+    return float(given and head.find("nput:", 0, EXAMPLES_CHARS) >= 0)
 
 
-def _ends(turn: Excerpt) -> tuple[str, str]:
+def _ends(turn: Excerpt, script: str) -> tuple[str, str]:
     """Return the beginning and the end of a turn, normalised; no end where all is beginning."""
+    unspaced = script in _DENSE
     lead = turn.head[:LEAD_CHARS]
     if turn.tail:
         close = turn.tail[-CLOSE_CHARS:]
     elif turn.chars > LEAD_CHARS:
         close = turn.head[max(LEAD_CHARS, turn.chars - CLOSE_CHARS) :]
     else:
-        return normalise(lead)[:LEAD_CHARS], ""
+        return normalise(lead, unspaced=unspaced)[:LEAD_CHARS], ""
     # Both in one go; what is in between stands in no text that people write.
-    lead, _, close = normalise(f"{lead}\1{close}").partition("\1")
+    lead, _, close = normalise(f"{lead}\1{close}", unspaced=unspaced).partition("\1")
     # Cut again: a character may unfold into eighteen.
     return lead[:LEAD_CHARS], close[-CLOSE_CHARS:]
 
@@ -275,8 +278,13 @@ def _form(text: str) -> tuple[float, float]:
     """Measure how much a text looks like code, and like JSON."""
     if not any(map(text.__contains__, _CODE_SIGNS)):
         return 0.0, 0.0
-    marks = sum([sum(map(text.count, marks)) for sign, marks in _CODE_MARKS if sign in text])
-    keys = text.count('":') + text.count('" :')
+    try:
+        found = _find_form(text)
+    except UnicodeEncodeError:
+        # Lone surrogates are no code.
+        found = _find_form(text.encode("utf-8", "replace").decode())
+    keys = sum([number >= len(_CODE_MARKS) for number, _, _ in found])
+    marks = len(found) - keys
     code = max(0.0, marks - 1.5 - keys) / (marks + 3.0)
     return code, keys / (keys + 4.0)
 
@@ -304,21 +312,21 @@ def _asked(
         # Both in one go: no term reaches over two line breaks.
         text = f"{lead}\n\n{close}"
         begin = len(lead) + 2
-        found = lexicon.scan(text)
-        cut = bisect_left(found, begin, key=_start)
-        hits = found[:cut]
+        hits = lexicon.scan(text)
+        cut = bisect_left(hits, (begin,))
         last = max(begin, text.rstrip().rfind("\n") + 1)
         short = 0 < len(text) - last < INSTRUCTION_CHARS
-        clear = _add(strengths, found[cut:], text, begin, last if short else len(text))
+        clear = _add(strengths, hits[cut:], text, begin, last if short else len(text) + 2)
+        hits = hits[:cut]
     else:
         hits = lexicon.scan(lead)
     task = len(lead)
-    for cues, start, _ in hits:
+    for start, cues in hits:
         if not _TASKS.isdisjoint(cues):
             task = start
             break
     opening = _opening(lead, task)
-    before = after = len(lead)
+    before = after = len(lead) + 2
     if clear and "\n" not in lead[:INSTRUCTION_CHARS]:
         # A long first line with the task after the text is text.
         before = 0
@@ -354,7 +362,8 @@ def _aside(system: str, lexicon: Lexicon) -> tuple[tuple[int, float], ...]:
     """Add up the cues that a system prompt has; an application sends the same one each time."""
     strengths = [0.0] * _CUES
     system = normalise(system)[:SYSTEM_CHARS]
-    _add(strengths, lexicon.scan(system), system, len(system), 0)
+    end = len(system) + 2
+    _add(strengths, lexicon.scan(system), system, end, end)
     return tuple((cue, strength) for cue, strength in enumerate(strengths) if strength)
 
 
@@ -389,12 +398,13 @@ def _add(strengths: list[float], hits: list[Hit], text: str, before: int, after:
     """
     first = True
     clear = False
-    for cues, start, _ in hits:
-        full = start < before or start >= after
+    for start, cues in hits:
+        weight = 1.0 if start < before or start >= after else 0.3
         for cue in cues:
-            strength = 1.0 if full else 0.3
+            strength = weight
             if cue in _TASKS:
-                clear |= full
+                if weight == 1.0:
+                    clear = True
                 if first:
                     # What is named first is the task; later verbs are often part of the text.
                     strength *= 1.4
@@ -412,7 +422,8 @@ def _add(strengths: list[float], hits: list[Hit], text: str, before: int, after:
 
 
 def _begins_sentence(text: str, start: int) -> bool:
-    return text[max(0, start - 2) : start].strip(" ") in _SENTENCE_ENDS
+    return start < 2 or text[start - 1] in _SENTENCE_ENDS or text[start - 2] in _SENTENCE_ENDS  # noqa: PLR2004
 
 
-_SENTENCE_ENDS: Final = frozenset(("", "\n", ".", ":", "?", "!", ","))
+_SENTENCE_ENDS: Final = "\n.:?!,"
+"""A word follows one at once or after a blank."""

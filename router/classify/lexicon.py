@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
-from typing import Final, NamedTuple
+from typing import Final
 
 import yaml
 from ahocorasick_rs import AhoCorasick
@@ -45,8 +45,11 @@ class Cue(StrEnum):
     ENGINEER = "engineer"
 
 
-Hit = tuple[tuple[int, ...], int, int]
-"""The cues that a word gives, as positions in `Cue`, and where the word begins and ends."""
+Hit = tuple[int, bytes]
+"""Where a word begins, and the cues that it gives: a byte for each, its position in `Cue`.
+
+The place of a word in a script without blanks is that of its second letter.
+"""
 
 
 def _entries(words: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[int, str, str]]:
@@ -62,14 +65,6 @@ def _entries(words: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[int, str,
                     yield position[name], language, plain + star
 
 
-class _Term(NamedTuple):
-    cues: tuple[int, ...]
-    lead: int
-    """Characters between where a match begins and the position that is told."""
-    trail: int
-    """Characters that must follow and are no part of the term."""
-
-
 class Lexicon:
     """Terms by cue, all of them looked for in one pass.
 
@@ -78,10 +73,11 @@ class Lexicon:
     """
 
     def __init__(self, words: Mapping[str, Mapping[str, str]]) -> None:
-        cues: dict[str, tuple[int, ...]] = {}
+        cues: dict[str, bytes] = {}
         wholes: set[str] = set()
         for cue, language, term in _entries(words):
             stem = term.removesuffix("*")
+            # A term of a spaced script begins with a blank; of another it may begin anywhere.
             spaced = language not in _UNSPACED
             pattern = f" {stem}" if spaced else stem
             if spaced and stem == term and not term.endswith(":"):
@@ -90,37 +86,23 @@ class Lexicon:
                     wholes.add(pattern)
             else:
                 wholes.discard(pattern)
-            cues[pattern] = tuple(dict.fromkeys((*cues.get(pattern, ()), cue)))
-        terms: dict[str, _Term] = {}
+            cues[pattern] = bytes(dict.fromkeys((*cues.get(pattern, b""), cue)))
+        patterns: dict[str, bytes] = {}
         for pattern, found in cues.items():
-            # A term of a spaced script begins one blank before its first letter, and so does the
-            # text; a term of another script may begin anywhere.
-            lead = 0 if pattern[0] == " " else 1
             if pattern in wholes:
-                terms[f"{pattern} "] = _Term(found, lead, 1)
-                terms.setdefault(f"{pattern}:", _Term(found, lead, 1))
+                patterns[f"{pattern} "] = found
+                patterns.setdefault(f"{pattern}:", found)
             else:
-                terms[pattern] = _Term(found, lead, 0)
-        self._terms = list(terms.values())
-        self._find = AhoCorasick(list(terms), store_patterns=False).find_matches_as_indexes
+                patterns[pattern] = found
+        self._cues = list(patterns.values())
+        self._find = AhoCorasick(list(patterns), store_patterns=False).find_matches_as_indexes
 
     def scan(self, text: str) -> list[Hit]:
         """Return the terms of normalised `text` from left to right, the longest at each place."""
-        terms = self._terms
-        hits: list[Hit] = []
-        last, free = -1, 0
-        # Matches come by their ends, all that there are: of those that share letters the one
-        # stays that begins first, and of those that begin together the longest.
-        for number, start, end in self._find(f" {words_of(text)} ", overlapping=True):
-            cues, lead, trail = terms[number]
-            place = start - lead
-            while place <= last:
-                hits.pop()
-                last, free = (hits[-1][1], hits[-1][2]) if hits else (-1, 0)
-            if start >= free:
-                last, free = place, end - trail
-                hits.append((cues, place, free))
-        return hits
+        cues = self._cues
+        found = self._find(f" {words_of(text)} ", overlapping=True)
+        # Matches come by their ends, so the longest of those that begin together comes last.
+        return sorted({start: cues[number] for number, start, _ in found}.items())
 
 
 @lru_cache(maxsize=1)

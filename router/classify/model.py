@@ -10,6 +10,7 @@ import math
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -131,14 +132,13 @@ class Scorer:
         """
         measured: list[float] = (inputs @ self._dense).tolist()
         # Ten numbers: plain floats are quicker than arrays.
-        parts = zip(self._bias, measured, wording, strict=True)
-        return softmax([bias + measure + word for bias, measure, word in parts], self._cooling)
+        return softmax(list(map(add, map(add, measured, self._bias), wording)), self._cooling)
 
 
 def softmax(scores: Sequence[float], cooling: float) -> list[float]:
     """Turn scores into shares that sum to 1; the larger `cooling`, the more they differ."""
-    top = max(scores)
-    weights = [math.exp((score - top) * cooling) for score in scores]
+    top = max(scores) * cooling
+    weights = list(map(math.exp, [score * cooling - top for score in scores]))
     scale = 1.0 / sum(weights)
     return [weight * scale for weight in weights]
 

@@ -74,10 +74,14 @@ _UNSPACED_LETTER: Final = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\u
 _SPACED_WORD: Final = re.compile("([0-9a-z_+#][!-~]*)")
 
 
-def normalise(text: str) -> str:
+def normalise(text: str, *, unspaced: bool | None = None) -> str:
     """Fold case, width, accents, marks and letter variants, and part words from ideographs.
 
     Line breaks stay, other space is one blank.
+
+    Args:
+        text: Anything.
+        unspaced: Whether it is in a script without blanks; looked for where it is not known.
     """
     if text.isascii():
         # By way of bytes: one table does for case and space.
@@ -86,7 +90,7 @@ def normalise(text: str) -> str:
         text = _fold(text)
         if not unicodedata.is_normalized("NFKC", text):
             text = _fold(_ACCENT.sub("", unicodedata.normalize("NFKC", text)))
-        if _UNSPACED_LETTER.search(text):
+        if _UNSPACED_LETTER.search(text) if unspaced is None else unspaced:
             # "Python" is a word in Chinese text too.
             text = " ".join(_SPACED_WORD.split(text))
     # Each round halves the longest run.

@@ -69,8 +69,8 @@ class TrainedClassifier:
             probabilities[class_id],
             probabilities,
             reason,
-            copy_ratio(probabilities, measured.features),
-            length_band(probabilities, view, measured.features),
+            copy_ratio(chances, measured.features),
+            length_band(chances, view, measured.features),
         )
 
     def _reason(self, best: int, inputs: Doubles, wording: list[float]) -> str:

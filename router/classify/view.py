@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
     from router.types import ParsedRequest
 
@@ -27,31 +24,23 @@ SCRIPT_CHARS: Final = 120
 
 Script = Literal["latin", "cyrillic", "arabic", "devanagari", "kana", "hangul", "han", "other"]
 
-_BLOCKS: Final[Mapping[Script, tuple[tuple[int, int], ...]]] = {
+_LEADS: Final[Mapping[Script, bytes]] = {
     # Kana before Han: Japanese has both, Chinese only Han.
-    "kana": ((0x3040, 0x30FF),),
-    "han": ((0x3400, 0x9FFF),),
-    "hangul": ((0xAC00, 0xD7AF),),
-    "arabic": ((0x600, 0x6FF), (0x750, 0x77F), (0xFB50, 0xFDFF), (0xFE70, 0xFEFF)),
-    "cyrillic": ((0x400, 0x52F),),
-    "devanagari": ((0x900, 0x97F),),
-    "latin": ((0x41, 0x5A), (0x61, 0x7A), (0xC0, 0x24F), (0x1E00, 0x1EFF)),
+    "kana": b"",
+    "han": bytes(range(0xE4, 0xEA)),
+    "hangul": bytes(range(0xEA, 0xEE)),
+    "arabic": bytes((0xD8, 0xD9, 0xDA, 0xDB, 0xDD)),
+    "cyrillic": bytes(range(0xD0, 0xD5)),
+    "devanagari": b"",
+    "latin": bytes((*range(0x41, 0x5B), *range(0x61, 0x7B), *range(0xC3, 0xCA))),
 }
-"""Where the letters of scripts stand; of two with as many letters the first is named."""
-_CODE: Final = np.dtype("<u2")
-
-
-def _script_table() -> NDArray[np.uint8]:
-    """Number the script of each character of the first plane from 1 on; 0 is of none."""
-    table = np.zeros(0x10000, dtype=np.uint8)
-    for number, blocks in enumerate(_BLOCKS.values(), start=1):
-        for first, last in blocks:
-            table[first : last + 1] = number
-    return table
-
-
-_SCRIPT_OF: Final = _script_table()
-_SCRIPTS: Final = tuple(_BLOCKS)
+"""First bytes of a script's letters in UTF-8; of two with as many letters the first is named."""
+_SCRIPTS: Final = tuple(_LEADS)
+_KANA, _HAN, _DEVANAGARI = map(_SCRIPTS.index, ("kana", "han", "devanagari"))
+_SCRIPT_OF: Final = bytes(
+    next((n for n, leads in enumerate(_LEADS.values()) if byte in leads), len(_LEADS))
+    for byte in range(256)
+)
 
 Dialect = Literal["chat", "completion", "messages", "responses"]
 """The shape of a body, told by its fields: OpenAI chat or completion, Anthropic, Responses."""
@@ -80,7 +69,8 @@ _MEDIA: Final[Mapping[object, Literal["image", "audio", "file"]]] = {
 }
 """Types of content parts that are no text."""
 
-_SYSTEM_ROLES: Final = frozenset({"system", "developer"})
+_SYSTEM_ROLES: Final = ("system", "developer")
+"""Compared one by one: a role may be anything that JSON holds."""
 
 Constraint = Literal["", "json", "choice", "regex", "grammar"]
 
@@ -313,11 +303,13 @@ def _media(parts: list[object]) -> Media:
 
 
 def _output_limit(fields: Mapping[str, object]) -> int:
-    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"):
-        limit = fields.get(name)
-        if isinstance(limit, int) and limit > 0:
-            return limit
-    return 0
+    limit = (
+        fields.get("max_completion_tokens")
+        or fields.get("max_tokens")
+        or fields.get("max_output_tokens")
+        or fields.get("n_predict")
+    )
+    return limit if isinstance(limit, int) and limit > 0 else 0
 
 
 def _last_index(roles: Sequence[str], wanted: str) -> int | None:
@@ -338,7 +330,7 @@ def _system(messages: list[object], aside: object) -> Excerpt:
     if aside is not None:
         texts.extend(aside[:PARTS_SEEN] if isinstance(aside, list) else [aside])
     for message in messages[:PARTS_SEEN]:
-        if _role(message) not in _SYSTEM_ROLES:
+        if not isinstance(message, dict) or message.get("role") not in _SYSTEM_ROLES:
             break
         content = _content(message)
         texts.extend(content[:PARTS_SEEN] if isinstance(content, list) else [content])
@@ -402,11 +394,13 @@ def _script(text: str) -> Script:
     sample = text[:SCRIPT_CHARS]
     if sample.isascii():
         return "latin"
-    codes = np.frombuffer(sample.encode("utf-16-le", "surrogatepass"), _CODE)
-    kana, han, *others = map(_SCRIPT_OF.take(codes).tobytes().count, range(1, len(_BLOCKS) + 1))
-    if 4 * kana > kana + han:
-        kana += han
-    counts = (kana, han, *others)
+    written = sample.encode("utf-8", "replace")
+    counts = list(map(written.translate(_SCRIPT_OF).count, range(len(_SCRIPTS))))
+    # These share their first byte with others.
+    kana = written.count(b"\xe3\x81") + written.count(b"\xe3\x82") + written.count(b"\xe3\x83")
+    han = counts[_HAN]
+    counts[_KANA] = kana + han if 4 * kana > kana + han else kana
+    counts[_DEVANAGARI] = written.count(b"\xe0\xa4") + written.count(b"\xe0\xa5")
     most = max(counts)
     return _SCRIPTS[counts.index(most)] if most else "other"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -12,15 +13,21 @@ import typer
 from rich.console import Console
 
 from router import __version__
-from router.app import Application, serve
+from router.app import Application
+from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
-from router.cli.status import fetch_state, render_state, watch
+from router.cli.status import render_state, watch
 from router.config.load import load_config
-from router.config.models import Config, Pool
-from router.errors import ConfigError
+from router.config.models import Pool
+from router.errors import ConfigError, StartError
 from router.observe.log import configure_logging
+from router.processes.reload import ConfigFile, Loaded
+from router.processes.single import serve
+from router.processes.started import Started
+from router.processes.supervisor import supervise
+from router.processes.worker import work
 
 app = typer.Typer(
     name="specroute",
@@ -73,27 +80,55 @@ def serve_command(
     config: Annotated[
         Path, typer.Option("-c", "--config", help="Configuration file.", envvar="SPECROUTE_CONFIG")
     ],
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that share the port; instead of listen.workers.", min=1, max=64
+        ),
+    ] = None,
     log_level: Annotated[
         LogLevel, typer.Option(help="Log lines are JSON on standard error.")
     ] = LogLevel.INFO,
 ) -> None:
-    """Run the proxy until SIGTERM or Ctrl-C; running answers are finished first."""
+    """Run the proxy until SIGTERM or Ctrl-C; running answers are finished first.
+
+    SIGHUP reads the configuration again.
+    """
     configure_logging(log_level)
-    loaded = load_config(config)
-    _run(loaded)
+    file = ConfigFile(config, workers)
+    _run(file, file.parse(file.read()), log_level)
 
 
-def _run(config: Config) -> None:
+def _run(file: ConfigFile, loaded: Loaded, log_level: LogLevel) -> None:
     import uvloop  # noqa: PLC0415 - only needed here, and not there on every platform
 
-    uvloop.run(serve(config, started=_announce))
+    if loaded.config.listen.workers == 1:
+        uvloop.run(serve(file, loaded, _announce))
+    else:
+        uvloop.run(supervise(file, loaded, _announce, log_level=log_level))
 
 
-def _announce(application: Application) -> None:
-    _out.print(f"clients  {application.data_url}/v1   models: {', '.join(application.models())}")
-    admin = application.admin_url
+def _announce(started: Started) -> None:
+    more = f"   workers: {started.workers}" if started.workers > 1 else ""
+    _out.print(f"clients  {started.data_url}/v1   models: {', '.join(started.models)}{more}")
+    admin = started.admin_url
     _out.print(f"status   {admin}/   or: specroute status --watch --url {admin}")
     sys.stdout.flush()
+
+
+@app.command("worker", hidden=True)
+def worker_command(channel: int, log_level: LogLevel = LogLevel.INFO) -> None:
+    """One of several workers; started by `serve`, never by hand."""
+    import uvloop  # noqa: PLC0415 - only needed here, and not there on every platform
+
+    configure_logging(log_level, pid=os.getpid())  # to tell the lines of several apart
+    uvloop.run(work(channel))
+
+
+@app.command()
+def reload(url: AdminUrl = "http://127.0.0.1:8081") -> None:
+    """Have a running proxy read its configuration again; tell whether it could be used."""
+    _out.print(f"applied: configuration {ask_reload(url)['hash']}")
 
 
 @app.command()
@@ -232,3 +267,6 @@ def main() -> None:
     except ConfigError as error:
         _err.print(f"error: {error}")
         sys.exit(CONFIG_EXIT)
+    except StartError as error:
+        _err.print(f"error: {error}")
+        sys.exit(1)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
-import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from router.errors import ConfigError
+from router.cli.admin import fetch_state
 
-# The admin port is on this machine: a proxy named in the environment has no business here.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-_TIMEOUT_S = 5.0
 _REFRESH_S = 1.0
 _UNKNOWN = "–"
 _NAME_WIDTH = 5
@@ -32,30 +28,6 @@ _VERDICT_STYLE = {
     "no difference": "cyan",
     "not enough data": "dim",
 }
-
-
-def fetch_state(url: str) -> dict[str, Any]:
-    """Reads `/api/state` of a running proxy.
-
-    Raises:
-        ConfigError: It cannot be reached there.
-    """
-    address = url.rstrip("/") + "/api/state"
-    if not address.startswith(("http://", "https://")):
-        raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
-    try:
-        with _DIRECT.open(address, timeout=_TIMEOUT_S) as response:
-            state = orjson.loads(response.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        # ValueError: the URL is malformed, or the answer is no JSON.
-        reason = getattr(error, "reason", error)
-        raise ConfigError(
-            f"no proxy answers at {address} ({reason}); is `specroute serve` running, and is --url "
-            "its admin port?"
-        ) from error
-    if not isinstance(state, dict) or "routes" not in state:
-        raise ConfigError(f"{address} is not the admin port of specroute")
-    return state
 
 
 def watch(url: str, console: Console) -> None:
@@ -75,12 +47,29 @@ def render_state(state: dict[str, Any]) -> RenderableType:
 
 
 def _head(state: dict[str, Any]) -> Text:
-    store = state["store"]
+    store, workers = state["store"], state["workers"]
     text = Text(f"specroute {state['version']}  {state['data_url']}  ")
     text.append("ready" if state["ready"] else f"not ready: {state['not_ready']}")
     text.append(f"  store {store['url']} ")
     text.append("up" if store["up"] else f"away ({store['error']})", "" if store["up"] else "red")
+    if len(workers) > 1:
+        text.append(f"  workers {sum(worker['answers'] for worker in workers)}/{len(workers)}")
+    if state["config"] is not None:
+        text.append(f"  configuration {state['config']['hash']}")
+    for line in _notes(state):
+        text.append(f"\n{line}", "red")
     return text
+
+
+def _notes(state: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with workers and with the configuration's last reload."""
+    for worker in state["workers"]:
+        if not worker["answers"]:
+            yield f"worker {worker['number']}: {worker['not_ready']}"
+    last = (state["config"] or {}).get("last_reload")
+    if last is not None and last["result"] == "refused":
+        at = datetime.fromtimestamp(last["time"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        yield f"configuration {last['hash'] or ''} refused {at} ({last['trigger']}): {last['why']}"
 
 
 def _route(route: dict[str, Any]) -> RenderableType:

@@ -35,19 +35,40 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
         ConfigError: The file is missing, is no YAML, or breaks a rule; the message holds one line
             per problem, each beginning with the key path.
     """
+    text = read_config(path)
+    return parse_config(text, os.environ if environment is None else environment, name=str(path))
+
+
+def read_config(path: Path) -> str:
+    """The text of a configuration file.
+
+    Raises:
+        ConfigError: It is missing or cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: no such file; `specroute demo` writes one, config/examples/ holds others"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    return parse_config(text, os.environ if environment is None else environment, name=str(path))
 
 
-def parse_config(text: str, environment: Mapping[str, str], *, name: str = "config") -> Config:
+def parse_config(
+    text: str,
+    environment: Mapping[str, str],
+    *,
+    name: str = "config",
+    workers: int | None = None,
+) -> Config:
     """Turns the text of a configuration file into a checked `Config`.
+
+    Args:
+        text: What the file holds.
+        environment: For `${NAME}`.
+        name: Of the file, for messages.
+        workers: Stands in for `listen.workers` of the file.
 
     Raises:
         ConfigError: As for `load_config`.
@@ -60,6 +81,9 @@ def parse_config(text: str, environment: Mapping[str, str], *, name: str = "conf
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: must be a mapping with at least the key `routes`")
     expanded = _expand(data, environment, ())
+    listen = expanded.get("listen") or {}
+    if workers is not None and isinstance(listen, dict):
+        expanded["listen"] = {**listen, "workers": workers}
     try:
         return Config.model_validate(expanded)
     except ValidationError as error:

@@ -76,6 +76,15 @@ class Listen(Model):
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
     port: int = Field(8080, ge=0, le=65535, description="Port; 0 picks a free one.")
+    workers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description=(
+            "Processes that share the port, one for each CPU to be used; more than one needs a "
+            "store that they share."
+        ),
+    )
     max_body_bytes: int = Field(
         32 * 1024 * 1024,
         ge=1024,
@@ -99,6 +108,15 @@ class Listen(Model):
         ge=0,
         allow_inf_nan=False,
         description="After SIGTERM, how long running answers may take to finish, in seconds.",
+    )
+    drain_delay_s: float = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        description=(
+            "After SIGTERM, how long new requests are still taken while /ready says 503, in "
+            "seconds; 5 where a load balancer has to notice. Ctrl-C skips it."
+        ),
     )
     response_headers: bool = Field(
         default=True,
@@ -312,6 +330,20 @@ class Classify(Model):
         if value is not None and len(value.get_secret_value()) < SHORTEST_KEY:
             raise ValueError(f"must have at least {SHORTEST_KEY} characters")
         return value
+
+
+class Reload(Model):
+    """When this file is read again; SIGHUP and `specroute reload` ask for it at any time."""
+
+    poll_s: float = Field(
+        2.0,
+        ge=0,
+        le=3600,
+        description=(
+            "How often this file is looked at, in seconds; a change is applied once the file has "
+            "been still for so long. 0 for never."
+        ),
+    )
 
 
 class DecisionLog(Model):
@@ -690,7 +722,17 @@ class Config(Model):
     decision_log: DecisionLog = Field(
         default_factory=DecisionLog, description="Whether decisions are written to a file."
     )
+    reload: Reload = Field(default_factory=Reload, description="When this file is read again.")
     routes: tuple[Route, ...] = Field(min_length=1, description="Models and their pools.")
+
+    @model_validator(mode="after")
+    def _workers_share_a_store(self) -> Self:
+        if self.listen.workers > 1 and self.store.url.startswith("memory:"):
+            raise ValueError(
+                f"store.url: `memory:` cannot be shared by {self.listen.workers} workers; write "
+                "`embedded:` or the URL of a server, or set listen.workers to 1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_route_a_model(self) -> Self:

@@ -27,7 +27,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from router.cli.status import class_table, fetch_state
+from router.cli.admin import fetch_state
+from router.cli.status import class_table
 from router.demo.errors import DemoError
 from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool, die_with_parent
 from router.demo.prompts import load_prompts

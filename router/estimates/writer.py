@@ -67,7 +67,8 @@ class Writer:
         self._store = store
         self._slots = SlotClock(clock)
         self._prefix = prefix
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
+        """How long after the last addition sums are kept."""
         self._max_fields = max_fields
         self._name = secrets.token_hex(8)
         self._flushing = asyncio.Lock()
@@ -157,7 +158,7 @@ class Writer:
             fields = stored_fields(cells)
             deltas[key] = add_counts(deltas[key], fields) if key in deltas else fields
         batch = Batch(writer_key(self._prefix, model, self._name), route.number)
-        self.refused += await self._store.add(batch, deltas, self._ttl_s)
+        self.refused += await self._store.add(batch, deltas, self.ttl_s)
         self._fields -= sum(len(fields) for cells in sent.values() for fields in cells.values())
         route.sent = None
 

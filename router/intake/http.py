@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -16,8 +15,8 @@ from multidict import CIMultiDict
 from router.admission.memory import BodyMemory, HeldBody
 from router.clock import Clock
 from router.endpoints.cors import Cors
+from router.endpoints.names import ModelNames
 from router.endpoints.table import (
-    FACTS,
     EndpointFacts,
     MethodNotAllowedError,
     ServedBy,
@@ -28,7 +27,8 @@ from router.endpoints.table import (
 from router.endpoints.upgrade import refused_upgrade
 from router.errors import LONGEST_QUOTE, Reason, RequestError
 from router.intake.server import STALLED_S, ClientSink, Server
-from router.pipeline import Pipeline, RawRequest
+from router.pipeline import RawRequest
+from router.relay.sink import ResponseSink
 from router.types import Endpoint, Headers
 
 BODY_S = 600.0
@@ -49,6 +49,17 @@ class Readiness(Protocol):
         """Why traffic should go elsewhere; None when it may come."""
 
 
+class Serves(Protocol):
+    """Whoever serves requests."""
+
+    @property
+    def names(self) -> ModelNames:
+        """What clients may call models."""
+
+    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+        """Serves one request; see `Pipeline.handle`."""
+
+
 class RunningAnswers:
     """Requests being answered now, so that a drain can end those that take too long."""
 
@@ -57,17 +68,17 @@ class RunningAnswers:
         self.ended = False
         """No more time is given."""
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Counts the current task for as long as the block runs."""
+    def enter(self) -> asyncio.Task[Any]:
+        """Counts the current task, until it is given to `leave`."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request is answered inside a task")
         self._tasks.add(task)
-        try:
-            yield
-        finally:
-            self._tasks.discard(task)
+        return task
+
+    def leave(self, task: asyncio.Task[Any]) -> None:
+        """Its request is over."""
+        self._tasks.discard(task)
 
     def end(self) -> None:
         """Interrupts all of them."""
@@ -77,7 +88,7 @@ class RunningAnswers:
 
 
 def data_server(
-    pipeline: Pipeline,
+    pipeline: Serves,
     readiness: Readiness,
     clock: Clock,
     *,
@@ -123,7 +134,7 @@ class _Edge:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Serves,
         readiness: Readiness,
         clock: Clock,
         *,
@@ -144,52 +155,61 @@ class _Edge:
 
     async def answered(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves a request; whatever goes wrong, the client gets an answer it can parse."""
-        raw = _unread(request)
-        sink = ClientSink(request, raw.headers, self._cors)
+        head = _head(request)
+        sink = ClientSink(request, head.headers, self._cors)
         try:
-            return await self._answer(request, raw, sink)
+            return await self._answer(request, head, sink)
         except RequestError as error:
-            return self._refuse(error, raw)
+            return self._refuse(error, head)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything.
-            _log.exception("request failed", extra={"path": raw.path[:LONGEST_QUOTE]})
+            _log.exception("request failed", extra={"path": head.path[:LONGEST_QUOTE]})
             flaw = RequestError(Reason.INTERNAL, "Internal error.")
             if not sink.started:
-                return self._refuse(flaw, raw)
+                return self._refuse(flaw, head)
             # A second answer must not follow into the first one, nor an error a whole one.
-            return await self._end_with(sink, raw, flaw)
+            return await self._end_with(sink, head, flaw)
 
     async def _answer(
-        self, request: web.BaseRequest, raw: RawRequest, sink: ClientSink
+        self, request: web.BaseRequest, head: _Head, sink: ClientSink
     ) -> web.StreamResponse:
-        if "Upgrade" in request.headers and (refused := refused_upgrade(raw.headers)):
+        if "Upgrade" in request.headers and (refused := refused_upgrade(head.headers)):
             raise refused
         if self._cors is not None:
-            leave = self._cors.preflight(raw.method, raw.headers)
+            leave = self._cors.preflight(head.method, head.headers)
             if leave is not None:
                 return web.Response(status=204, headers=CIMultiDict(leave))
-        facts = look_up(raw.method, raw.path)
+        facts = look_up(head.method, head.path)
         if facts.served_by is ServedBy.HERE:
-            return self._here(facts, raw)
+            return self._here(facts, head)
         with self._memory.body() as held:
-            body = await self._body(request, held)
-            return await self._serve(replace(raw, facts=facts, body=body), sink)
+            raw = RawRequest(
+                facts=facts,
+                method=head.method,
+                path_qs=head.target,
+                path=head.path,
+                headers=head.headers,
+                body=await self._body(request, held),
+                # Only now: how long a client takes to send a body says nothing about pools or us.
+                arrival_s=self._clock.monotonic(),
+            )
+            return await self._serve(raw, head, sink)
 
-    async def _serve(self, raw: RawRequest, sink: ClientSink) -> web.StreamResponse:
-        # Only now: how long a client takes to send a body says nothing about pools or about us.
-        raw = replace(raw, arrival_s=self._clock.monotonic())
+    async def _serve(self, raw: RawRequest, head: _Head, sink: ClientSink) -> web.StreamResponse:
+        task = self._running.enter()
         try:
-            with self._running.entered():
-                await self._pipeline.handle(raw, sink)
+            await self._pipeline.handle(raw, sink)
         except asyncio.CancelledError:
             if not self._running.ended:
                 raise
             stopping = RequestError(Reason.DRAINING, "The proxy is stopping.")
-            return await self._end_with(sink, raw, stopping)
+            return await self._end_with(sink, head, stopping)
+        finally:
+            self._running.leave(task)
         return sink.response
 
     async def _end_with(
-        self, sink: ClientSink, raw: RawRequest, error: RequestError
+        self, sink: ClientSink, head: _Head, error: RequestError
     ) -> web.StreamResponse:
         """Ends an answer that cannot go on, so that nobody takes it for a whole one.
 
@@ -203,7 +223,7 @@ class _Edge:
         if not sink.event_stream:
             sink.abort()
             return sink.response
-        sink.write(dialect_of(raw.path, raw.headers).error_ending(error))
+        sink.write(dialect_of(head.path, head.headers).error_ending(error))
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 await sink.close()
@@ -221,8 +241,7 @@ class _Edge:
                     raise _too_large()
                 held.grow(len(body))
                 return body
-            async with asyncio.timeout(BODY_S):
-                return await self._slow_body(content, held)
+            return await self._slow_body(content, held)
         except TimeoutError:
             raise RequestError(
                 Reason.INVALID_REQUEST, "The request body stopped coming before its end."
@@ -233,18 +252,23 @@ class _Edge:
             ) from error
 
     async def _slow_body(self, content: Any, held: HeldBody) -> bytes:
+        """Reads a body that comes in pieces, none of which may keep us waiting for too long."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + BODY_S
         parts: list[bytes] = []
         left = self._max_body_bytes
-        while True:
-            async with asyncio.timeout(STALLED_S):
+        # One timer that is put off, instead of one for each piece.
+        async with asyncio.timeout(STALLED_S) as patience:
+            while True:
                 part = await content.readany()
-            if not part:
-                return b"".join(parts)
-            left -= len(part)
-            if left < 0:
-                raise _too_large()
-            held.grow(len(part))
-            parts.append(part)
+                if not part:
+                    return b"".join(parts)
+                left -= len(part)
+                if left < 0:
+                    raise _too_large()
+                held.grow(len(part))
+                parts.append(part)
+                patience.reschedule(min(loop.time() + STALLED_S, ends))
 
     async def _welcome(self, request: web.BaseRequest) -> None:
         """Gives a client that waits for it leave to send its body, unless that is too large."""
@@ -261,27 +285,27 @@ class _Edge:
 
     # --- What is answered here -------------------------------------------------------------------
 
-    def _here(self, facts: EndpointFacts, raw: RawRequest) -> web.Response:
+    def _here(self, facts: EndpointFacts, head: _Head) -> web.Response:
         names = self._pipeline.names
         match facts.endpoint:
             case Endpoint.MODELS:
-                return self._json(200, names.list_body(raw.headers), raw)
+                return self._json(200, names.list_body(head.headers), head)
             case Endpoint.MODEL:
-                model = part_of(facts, raw.path)
-                return self._json(200, names.one_body(model, raw.headers), raw)
+                model = part_of(facts, head.path)
+                return self._json(200, names.one_body(model, head.headers), head)
             case Endpoint.READY if (reason := self._readiness.not_ready()) is not None:
                 body = {"status": "not ready", "reason": reason}
-                return self._json(503, orjson.dumps(body), raw)
+                return self._json(503, orjson.dumps(body), head)
             case Endpoint.READY:
-                return self._json(200, b'{"status":"ready"}', raw)
+                return self._json(200, b'{"status":"ready"}', head)
             case _:
                 # Whether the process is alive; says nothing about engines.
-                return self._json(200, b'{"status":"ok"}', raw)
+                return self._json(200, b'{"status":"ok"}', head)
 
-    def _refuse(self, error: RequestError, raw: RawRequest) -> web.Response:
+    def _refuse(self, error: RequestError, head: _Head) -> web.Response:
         self._refused(error.reason)
-        body = dialect_of(raw.path, raw.headers).error_body(error)
-        reply = self._json(error.http_status, body, raw)
+        body = dialect_of(head.path, head.headers).error_body(error)
+        reply = self._json(error.http_status, body, head)
         reply.headers["x-specroute-reason"] = error.reason.value
         if error.retry_after_s is not None:
             reply.headers["Retry-After"] = str(error.retry_after_s)
@@ -289,8 +313,8 @@ class _Edge:
             reply.headers["Allow"] = error.allowed
         return reply
 
-    def _json(self, status: int, body: bytes, raw: RawRequest) -> web.Response:
-        headers = () if self._cors is None else self._cors.answered(raw.headers, ())
+    def _json(self, status: int, body: bytes, head: _Head) -> web.Response:
+        headers = () if self._cors is None else self._cors.answered(head.headers, ())
         return web.Response(
             status=status,
             body=body,
@@ -299,17 +323,19 @@ class _Edge:
         )
 
 
-def _unread(request: web.BaseRequest) -> RawRequest:
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What came before the body."""
+
+    method: str
+    target: str
+    path: str
+    headers: Headers
+
+
+def _head(request: web.BaseRequest) -> _Head:
     target = _target(request)
-    return RawRequest(
-        facts=FACTS[Endpoint.OTHER],
-        method=request.method,
-        path_qs=target,
-        path=target.partition("?")[0],
-        headers=_headers(request),
-        body=b"",
-        arrival_s=0.0,
-    )
+    return _Head(request.method, target, target.partition("?")[0], _headers(request))
 
 
 def _too_large() -> RequestError:

@@ -67,6 +67,8 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Share of time saved against the concurrent baseline over the window.",
         _CELL,
     ),
+    "specroute_buffered_bytes": ("Bytes of request bodies held in memory.", ()),
+    "specroute_workers": ("Processes that serve and answer.", ()),
     "specroute_store_up": ("1 when the store answered the last refresh.", ()),
     "specroute_snapshot_age_seconds": ("Age of what the policies know.", ()),
     "specroute_store_dropped_increments": ("Increments that found no room in memory.", ()),
@@ -174,6 +176,17 @@ class Metrics:
         self.recorder_errors = Counter(
             "specroute_recorder_errors", "Outcomes that were not recorded.", registry=registry
         )
+        self.config_reloads = Counter(
+            "specroute_config_reloads",
+            "Reloads of the configuration, by what came of them: applied, refused.",
+            ("result",),
+            registry=registry,
+        )
+        self.worker_restarts = Counter(
+            "specroute_worker_restarts",
+            "Workers that ended and were started again.",
+            registry=registry,
+        )
         self.ttft = self._durations("ttft", "Time to first token.", _LATENCY_BUCKETS)
         self.tpot = self._durations("tpot", "Time per output token.", _TPOT_BUCKETS)
         self.e2e = self._durations("e2e", "Whole request.", _LATENCY_BUCKETS)
@@ -230,6 +243,10 @@ class Metrics:
     def refuse(self, reason: Reason) -> None:
         """Counts an error reply of ours."""
         self.refused.labels(reason.value).inc()
+
+    def count_reload(self, result: str) -> None:
+        """Counts a reload of the configuration."""
+        self.config_reloads.labels(result).inc()
 
     def queued(self, waited_s: float, refused: Cause | None, *, left: bool) -> None:
         """Takes the end of a wait for a place."""

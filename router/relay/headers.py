@@ -20,6 +20,9 @@ _HOP_BY_HOP = frozenset(
 _ABOUT_LENGTH = frozenset(
     ("content-length", "content-md5", "content-digest", "repr-digest", "digest", "etag")
 )
+_NEVER_SENT = _HOP_BY_HOP | {"host", "content-length", "expect"}
+_CREDENTIALS = frozenset(("authorization", "x-api-key"))
+_ACCEPTED_CODINGS = frozenset(("accept-encoding",))
 _OWN_PREFIX = "x-specroute-"
 
 
@@ -32,12 +35,12 @@ def to_upstream(headers: Headers, *, api_key: str | None, identity: bool) -> Hea
             is settled.
         identity: Ask for an uncompressed reply, because something has to be taken out of it.
     """
-    dropped = _HOP_BY_HOP | _named_in_connection(headers) | {"host", "content-length", "expect"}
+    dropped = _NEVER_SENT
     if api_key is not None:
-        dropped |= {"authorization", "x-api-key"}
+        dropped |= _CREDENTIALS
     if identity:
-        dropped |= {"accept-encoding"}
-    kept = [line for line in headers if _passes(line[0], dropped)]
+        dropped |= _ACCEPTED_CODINGS
+    kept = _kept(headers, dropped)
     if api_key is not None:
         kept.append(("Authorization", f"Bearer {api_key}"))
     if identity:
@@ -53,15 +56,19 @@ def to_client(headers: Headers, *, length_changes: bool, extra: Headers) -> Head
         length_changes: The body may become shorter, so its length is not passed on.
         extra: Our own lines.
     """
-    dropped = _HOP_BY_HOP | _named_in_connection(headers)
-    if length_changes:
-        dropped |= _ABOUT_LENGTH
-    return (*(line for line in headers if _passes(line[0], dropped)), *extra)
+    kept = _kept(headers, _HOP_BY_HOP | _ABOUT_LENGTH if length_changes else _HOP_BY_HOP)
+    return (*kept, *extra)
 
 
-def _passes(name: str, dropped: frozenset[str]) -> bool:
-    lowered = name.lower()
-    return lowered not in dropped and not lowered.startswith(_OWN_PREFIX)
+def _kept(headers: Headers, dropped: frozenset[str]) -> list[tuple[str, str]]:
+    names = [name.lower() for name, _ in headers]
+    if "connection" in names:
+        dropped |= _named_in_connection(headers)
+    return [
+        line
+        for name, line in zip(names, headers, strict=True)
+        if name not in dropped and not name.startswith(_OWN_PREFIX)
+    ]
 
 
 def _named_in_connection(headers: Headers) -> frozenset[str]:
@@ -76,4 +83,7 @@ def _named_in_connection(headers: Headers) -> frozenset[str]:
 def header(headers: Headers, name: str) -> str | None:
     """First value of a header, or None."""
     wanted = name.lower()
-    return next((value for key, value in headers if key.lower() == wanted), None)
+    for key, value in headers:
+        if len(key) == len(wanted) and key.lower() == wanted:
+            return value
+    return None

@@ -50,6 +50,11 @@ class EmbeddedStore:
         """Process id of the server, while there is one."""
         return self._process.pid if self._process else None
 
+    @property
+    def url(self) -> str:
+        """Where other processes reach the server, while there is one."""
+        return f"unix://{self._socket_path()}"
+
     async def start(self) -> None:
         """Starts the server unless it runs.
 
@@ -160,7 +165,7 @@ class EmbeddedStore:
                 preexec_fn=_die_with_parent,  # one prctl call, no locks taken
             )
         if self._store is None:
-            self._store = RedisStore(f"unix://{socket}", self._timeout_s)
+            self._store = RedisStore(self.url, self._timeout_s)
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 while not await self._answers(self._store):  # noqa: ASYNC110 - it tells nobody

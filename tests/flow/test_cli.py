@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from router import __version__
+from router.cli.admin import fetch_state
 from router.cli.main import main
-from router.cli.status import fetch_state
-from router.config.models import Config
 from router.errors import ConfigError
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.flow_backend import Gate, ScriptedBackend, close, send, until_gone, wait
 from tests.support.flow_client import ask, raw_client, request_bytes
+from tests.support.flow_process import command, outcome, serving, write
 from tests.support.flow_world import config_of, pool
-
-SLOW_S = 40.0
-"""A process takes seconds to import everything on a busy machine."""
-
-
-def write(config: Config, path: Path) -> Path:
-    """The file of a configuration; JSON is YAML."""
-    path.write_text(json.dumps(config.model_dump(mode="json", exclude_none=True)))
-    return path
 
 
 def run(
@@ -47,18 +34,6 @@ def run(
     return int(code or 0), output.out, output.err
 
 
-async def command(*arguments: str | Path) -> Process:
-    """Starts the program in a process of its own."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "router", *map(str, arguments)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-        env={**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"},
-    )
-
-
 def test_names_are_shown_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,31 +42,6 @@ def test_names_are_shown_as_they_are(
     file.write_text(GOOD.replace("model: tiny", 'model: "[/x]:smile:[awq]"'))
     code, out, _ = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, out.splitlines()[0]) == (0, "[/x]:smile:[awq]: policy thompson, baseline fast")
-
-
-async def outcome(process: Process) -> tuple[int, str, str]:
-    """Exit code and both outputs of a process that ends by itself."""
-    async with asyncio.timeout(SLOW_S):
-        out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
-
-
-@asynccontextmanager
-async def serving(file: Path) -> AsyncIterator[tuple[Process, str, str]]:
-    """`specroute serve` in a process of its own, with the two URLs it prints."""
-    process = await command("serve", "-c", file)
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(SLOW_S):
-            clients = (await process.stdout.readline()).decode().split()
-            status = (await process.stdout.readline()).decode().split()
-        assert (clients[0], status[0]) == ("clients", "status")
-        assert clients[2:] == ["models:", "tiny"]
-        yield process, clients[1].removesuffix("/v1"), status[1].rstrip("/")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
 
 
 GOOD = """
@@ -209,17 +159,15 @@ async def test_serve_and_drain(plain: ScriptedBackend, tmp_path: Path) -> None:
     )
     config = config_of(pool("plain", plain), folder=tmp_path, store={"url": "embedded:"})
     file = write(config, tmp_path / "config.yaml")
-    async with serving(file) as (process, url, admin), raw_client(url) as client:
+    async with serving(file) as proxy, raw_client(proxy.url) as client:
         await client.send(request_bytes(wire.chat(stream=True)))
         await client.head()
         assert await client.piece() == first
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(SLOW_S):
-            while (await asyncio.to_thread(fetch_state, admin))["not_ready"] != "draining":
-                pass
+        proxy.process.send_signal(signal.SIGTERM)
+        await proxy.until(lambda state: state["not_ready"] == "draining")
         go_on.open()
         assert first + await client.rest() == b"".join([first, *rest])
-        code, out, err = await outcome(process)
+        code, out, err = await outcome(proxy.process)
     assert (code, out) == (0, "")
     assert "Traceback" not in err
     assert (tmp_path / "decisions.jsonl").read_text().count('"status":"ok"') == 1
@@ -230,17 +178,15 @@ async def test_second_signal_waits_no_longer(plain: ScriptedBackend, tmp_path: P
     plain.then(send(wire.STREAM_HEAD + wire.chunk(wire.llama_events()[0])), until_gone())
     config = config_of(pool("plain", plain), folder=tmp_path, listen={"drain_s": 300})
     file = write(config, tmp_path / "config.yaml")
-    async with serving(file) as (process, url, admin), raw_client(url) as client:
+    async with serving(file) as proxy, raw_client(proxy.url) as client:
         await client.send(request_bytes(wire.chat(stream=True)))
         await client.head()
         await client.piece()
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(SLOW_S):
-            while (await asyncio.to_thread(fetch_state, admin))["not_ready"] != "draining":
-                pass
-        process.send_signal(signal.SIGINT)
+        proxy.process.send_signal(signal.SIGINT)
+        await proxy.until(lambda state: state["not_ready"] == "draining")
+        proxy.process.send_signal(signal.SIGINT)
         assert b'"code":"draining"' in await client.rest()
-        assert (await outcome(process))[0] == 0
+        assert (await outcome(proxy.process))[0] == 0
 
 
 async def test_busy_port(plain: ScriptedBackend, tmp_path: Path) -> None:

@@ -123,7 +123,10 @@ async def test_traffic_moves_to_the_faster_pool(
 async def test_pool_that_fails_fast_gets_no_traffic(
     start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
 ) -> None:
-    """A pool that answers 500 at once never looks fast: its share falls, breaker or none."""
+    """A pool that answers 500 at once never looks fast: of its even share little is left, breaker or none.
+
+    By seed 0.03 to 0.05 are left after 180 requests; 0.1 is twice that.
+    """
     clock = ManualClock()
     plain.always(lambda _: [does(lambda: clock.advance(0.5)), send(wire.llama_chat())])
     fast.always(wire.whole(b"{}", "500 Internal Server Error"))
@@ -140,7 +143,8 @@ async def test_pool_that_fails_fast_gets_no_traffic(
     shown = cell(app, "fast")
     assert shown["failed"] > 0
     assert shown["e2e_whole_s"]["n"] == 0
-    assert shares[-1] < shares[0] / 2
+    assert max(shares) < 0.5 / 2
+    assert shares[-1] < 0.1
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,9 @@ async def test_a_coding_that_is_undone_is_not_named(
     app: Application, plain: ScriptedBackend, lines: tuple[str, ...]
 ) -> None:
     """The engine gets what the body means, and `identity` means nothing."""
-    code = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}
-    reply = await ask(app.data_url, compressed(code[lines[0].lower()](wire.chat()), *lines))
+    body = wire.chat()
+    coded = {"gzip": gzip.compress(body), "deflate": zlib.compress(body), "identity": body}
+    reply = await ask(app.data_url, compressed(coded[lines[0].lower()], *lines))
     assert reply.status == 200
     [received] = plain.requests
     assert received.body == wire.chat()

@@ -83,3 +83,28 @@ async def test_lost_cancellation_does_not_keep_the_process_alive(
         await begun.wait()
         await lifecycle.stop()
     assert rounds == [1]
+
+
+async def test_work_that_is_done_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It runs beside everything else; a failure is counted; a stop ends it and starts nothing new."""
+    lifecycle, begun, cleaned = Lifecycle(), asyncio.Event(), asyncio.Event()
+
+    async def fails() -> None:
+        raise LookupError
+
+    async def hangs() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+            lifecycle.once("too late", fails)
+
+    lifecycle.once("fails", fails)
+    lifecycle.once("hangs", hangs)
+    async with asyncio.timeout(10):
+        await begun.wait()
+        await lifecycle.stop()
+    assert cleaned.is_set()
+    assert lifecycle.errors == 1
+    assert [record.__dict__["task"] for record in caplog.records] == ["fails"]

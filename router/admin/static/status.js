@@ -92,6 +92,21 @@ function events(route) {
   return list;
 }
 
+function troubles(state) {
+  const silent = state.workers.filter((worker) => !worker.answers)
+    .map((worker) => `Worker ${worker.number}: ${worker.not_ready}`);
+  const last = state.config?.last_reload;
+  const refused = last?.result === "refused"
+    ? [`The configuration was refused (${last.trigger}), and the one before serves on: ${last.why}`]
+    : [];
+  return [...silent, ...refused].map((line) => element("p", line, "down"));
+}
+
+function workers(state) {
+  const all = state.workers.length;
+  return all > 1 ? ` · ${state.workers.filter((worker) => worker.answers).length} of ${all} workers` : "";
+}
+
 function section(route) {
   const node = element("section");
   node.append(element("h2", `${route.model} · policy ${route.policy}`));
@@ -125,9 +140,10 @@ async function refresh() {
     const state = await reply.json();
     const store = state.store.up ? "up" : `away (${state.store.error})`;
     head.textContent = `${state.data_url}/v1 · ${state.ready ? "ready" : state.not_ready} · ` +
-      `store ${state.store.url} ${store} · window ${Math.round(state.window_s / 60)} min`;
+      `store ${state.store.url} ${store} · window ${Math.round(state.window_s / 60)} min${workers(state)}`;
     head.className = "";
-    document.getElementById("routes").replaceChildren(...state.routes.map(section));
+    document.getElementById("routes").replaceChildren(
+      ...troubles(state), ...state.routes.map(section));
   } catch (error) {
     head.textContent = "The proxy does not answer; what is shown may be old.";
     head.className = "stale";

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from router.relay.upstream import Receive, UpstreamRequest
 from router.relay.wire import failures
-from router.relay.wire.framing import Framing, Stage
+from router.relay.wire.framing import HEAD_LIMIT, Framing, Stage
 from router.relay.wire.response import WireResponse
 
 _SMALL = 64 * 1024
@@ -50,10 +50,25 @@ class Connection(asyncio.Protocol):
         self._response: WireResponse | None = None
         self._receive: Receive | None = None
         self._upload: memoryview | None = None
-        self._used = self._heard = self._cut_short = self._gone = False
+        self._asked = False
+        """Whether a request has been sent; what comes before is premature, not an intrusion."""
+        self._used = False
+        """Whether an exchange has ended well: from then on the connection may be stale."""
+        self._heard = False
+        """Whether a byte of this answer has come."""
+        self._spoilt = False
+        """Whether this must be the last exchange."""
+        self._gone = False
+        """Whether we have cut it."""
+        self._premature = b""
         self._reading_paused = self._writing_paused = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = self._since = self._stood = self._limit = self._idle_s = 0.0
+        self._timer_at = 0.0
+        self._since = self._limit = 0.0
+        """Of the wait that is on: its beginning, moved by each read or write that counts."""
+        self._stood = 0.0
+        """What had passed of it when reading was paused."""
+        self._idle_s = 0.0
 
     # What the transport calls
 
@@ -90,6 +105,11 @@ class Connection(asyncio.Protocol):
 
     def _head_received(self, data: bytes) -> None:
         waiter = self._waiter
+        if not self._asked and len(self._premature) + len(data) <= HEAD_LIMIT:
+            # A server that is full may say so to whoever connects. It is the answer to the first
+            # request, which is on its way here.
+            self._premature += data
+            return
         if waiter is None or waiter.done():
             # Nobody asked. Whatever it is, it would be taken for the answer to the next request.
             self.cut()
@@ -132,14 +152,16 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> None:
         """The server will send no more."""
         self._ended(in_order=True)
-        self.cut()
+        if self._asked:
+            self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whomever."""
         self._transport = None
         self._ended(in_order=exc is None)
         self.cut()
-        self._framing.drop()
+        if not self._premature:
+            self._framing.drop()
         self._owner.lost(self)
 
     def _ended(self, *, in_order: bool) -> None:
@@ -201,11 +223,12 @@ class Connection(asyncio.Protocol):
     def _begin(self, head: bytes, request: UpstreamRequest) -> _Waiter:
         waiter: _Waiter = self._loop.create_future()
         self._waiter = waiter
-        self._heard = False
+        self._asked, self._heard = True, False
+        self._framing.begin(bodiless=request.method == "HEAD")
         if self.closing or self._transport is None:
+            self._replay()
             self._ended(in_order=False)
             return waiter
-        self._framing.begin(bodiless=request.method == "HEAD")
         self._idle_s = request.idle_s
         self._since, self._limit = monotonic(), request.header_s
         body = request.body
@@ -215,7 +238,16 @@ class Connection(asyncio.Protocol):
         self._transport.write(head + body if body else head)
         self._arm()
         self._go_on_uploading()
+        self._replay()
         return waiter
+
+    def _replay(self) -> None:
+        """Reads what came before anybody had asked."""
+        premature, self._premature = self._premature, b""
+        if premature:
+            # The request may be answered as well: nothing must be asked after it on this line.
+            self._spoilt = True
+            self.data_received(premature)
 
     def _forsake(self, waiter: _Waiter) -> None:
         """Nobody waits for the head any more, which may have come in the same moment."""
@@ -231,7 +263,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _all_sent(self) -> bool:
-        return self._upload is None and not self._writing_paused and not self._cut_short
+        return self._upload is None and not self._writing_paused and not self._spoilt
 
     def _go_on_uploading(self) -> None:
         if self._upload is not None and not self._writing_paused:
@@ -255,7 +287,7 @@ class Connection(asyncio.Protocol):
     def _stop_upload(self) -> None:
         if self._upload is not None:
             self._upload = None
-            self._cut_short = True
+            self._spoilt = True
 
     # What an answer calls
 

@@ -74,11 +74,11 @@ def _look_up(host: str, port: int) -> Addresses:
 
 
 def _literal(origin: Origin) -> AddrInfoType | None:
-    for family in (socket.AF_INET, socket.AF_INET6):
+    for family, rest in ((socket.AF_INET, ()), (socket.AF_INET6, (0, 0))):
         try:
             socket.inet_pton(family, origin.host)
         except OSError:
             continue
-        address = (origin.host, origin.port)
+        address = (origin.host, origin.port, *rest)
         return family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address
     return None

@@ -19,7 +19,7 @@ def request_head(origin: Origin, request: UpstreamRequest) -> bytes:
     length = f"Content-Length: {len(body)}\r\n" if body or request.method in _HAS_BODY else ""
     return b"".join(
         (
-            request.method.encode("ascii"),
+            request.method.encode("ascii", "replace"),
             b" ",
             _target(origin.prefix + request.path_qs),
             f" HTTP/1.1\r\nHost: {origin.authority}\r\n{length}".encode("ascii"),

@@ -12,6 +12,8 @@ from router.relay.wire.origin import Origin
 
 KEEP_S = 4.0
 """uvicorn and cpp-httplib close idle connections after 5 s."""
+_SWEEP_AT_MOST = 0.05
+"""Share of that time between two sweeps, each of which looks through all that are idle."""
 
 
 class Dials(Protocol):
@@ -101,7 +103,7 @@ class Pool:
         for connection, since in tuple(self._idle.items()):
             left_s = since + self._keep_s - now
             if left_s > 0:
-                self._sweep_in(left_s)
+                self._sweep_in(max(left_s, self._keep_s * _SWEEP_AT_MOST))
                 return
             del self._idle[connection]
             connection.cut()

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from policies.types import ClassId
 from router.classify.base import CLASSES
 from router.classify.expect import copy_ratio, length_band
 from router.classify.features import extract_features
@@ -15,8 +14,8 @@ PROSE = "The harbour was quiet that morning and the boats lay still in the grey 
 CODE = "def f(x):\n    if x == 1:\n        return f(x - 1)\n    self.x += 1\n" * 6
 
 
-def sure(name: str) -> dict[ClassId, float]:
-    return {class_id: float(class_id == name) for class_id in CLASSES}
+def sure(name: str) -> list[float]:
+    return [float(class_id == name) for class_id in CLASSES]
 
 
 def seen(text: str, **others: Any) -> RequestView:

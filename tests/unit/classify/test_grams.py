@@ -28,3 +28,10 @@ def test_any_text_marks_something(text: str) -> None:
     marks = presence(text)
     assert marks.shape == (2**BITS,)
     assert marks.sum() >= 1
+
+
+def test_short_texts_have_pieces_to_their_end() -> None:
+    """The last letters are marked as those before them are: "ab" is part of "ab" and of "abc"."""
+    ab, abc = (set(np.flatnonzero(presence(text)).tolist()) for text in ("ab", "abc"))
+    assert len(ab) == 5
+    assert ab & abc

@@ -33,6 +33,8 @@ def shown(*events: dict[str, Any]) -> str:
         "data_url": "http://x",
         "ready": True,
         "store": {"url": "memory:", "up": True},
+        "config": None,
+        "workers": [{"number": 0, "answers": True}],
         "routes": [{**route, "events": list(events)}],
     }
     console = Console(width=400, record=True, file=StringIO())

