@@ -220,7 +220,7 @@ class _Edge:
             raise error
         if sink.ended:
             return sink.response
-        if not sink.event_stream:
+        if not sink.takes_events:
             sink.abort()
             return sink.response
         sink.write(dialect_of(head.path, head.headers).error_ending(error))

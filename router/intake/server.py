@@ -166,8 +166,8 @@ class ClientSink:
         "_version11",
         "_waiting_bytes",
         "ended",
-        "event_stream",
         "status",
+        "takes_events",
     )
 
     def __init__(
@@ -192,7 +192,8 @@ class ClientSink:
         self._waiting_bytes = 0
         self._feeder: Feeder | None = None
         self.status: int | None = None
-        self.event_stream = False
+        self.takes_events = False
+        """Whether the body is one of events to which others can be added."""
         self.ended = False
         """Whether the answer is whole; nothing can be said after it."""
         if isinstance(connection, Connection):
@@ -231,8 +232,8 @@ class ClientSink:
         given = {name.lower(): value for name, value in headers}
         lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
         media_type = given.get("content-type", "").partition(";")[0].strip().lower()
-        self.event_stream = media_type == "text/event-stream"
-        if self.event_stream:
+        if media_type == "text/event-stream":
+            self.takes_events = not {"content-encoding", "content-length"} & given.keys()
             # Proxies in front of us must not hold the stream back.
             lines += [line for name, line in _UNHELD.items() if name not in given]
         self._mute |= status in _WITHOUT_BODY

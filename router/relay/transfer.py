@@ -37,7 +37,6 @@ class Transfer:
     """One answer on its way to the client. `receive` is the hot path: once for every piece."""
 
     __slots__ = (
-        "_ask",
         "_commit",
         "_early",
         "_extra",
@@ -77,7 +76,6 @@ class Transfer:
         )
         self.lease = lease
         self.response = response
-        self._ask = ask
         self._request_id = ctx.request_id
         self._sink = sink
         self._extra = extra
@@ -194,7 +192,8 @@ class Transfer:
         if self._sink.started:
             return  # by comments, which came before any server's answer
         response = self.response
-        changes = self._ask.strip_usage and is_event_stream(response)
+        # Figures go out of events that are read, and an error or a comment of ours may come in.
+        changes = isinstance(self.harvest, StreamHarvest)
         self._sink.start(
             response.status,
             response.reason,

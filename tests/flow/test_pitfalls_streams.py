@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from router.relay.harvest import PassThrough
+from router.relay.keepalive import COMMENT
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
-from tests.support.flow_backend import ScriptedBackend, send
-from tests.support.flow_client import Reply, ask, request_bytes
+from tests.support.flow_backend import Gate, ScriptedBackend, reset, send, wait
+from tests.support.flow_client import Reply, ask, raw_client, request_bytes
 from tests.support.flow_world import cell, config_of, only_decision, pool
 
 WORD = '{"choices":[{"index":0,"delta":{"content":"你好 😀 é"}}],"x":"'
@@ -232,3 +234,76 @@ async def test_acceptance_that_was_not_measured_is_not_zero(
     shown = cell(app, "plain")
     names = ("tokens_per_step", "acceptance_rate", "draft_acceptance_rate")
     assert ([shown[name] for name in names], shown["acceptance_requests"]) == ([None] * 3, 0)
+
+
+# --- Streams that say how long they are -----------------------------------------------------------
+
+EVENTS = wire.llama_events()
+LENGTH = sum(map(len, EVENTS))
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % LENGTH
+
+
+async def test_a_stream_with_a_length_that_breaks_off(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """What we add ends it; its length would have the client wait, or read the next answer for it."""
+    plain.then(send(SIZED + EVENTS[0] + EVENTS[1]), reset())
+    plain.always(wire.llama_chat("the next one"))
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        broken = await client.reply()
+        assert broken.head.all("content-length") == []
+        assert broken.body.startswith(EVENTS[0] + EVENTS[1])
+        assert b'"code":"upstream_unavailable"' in broken.body
+        assert broken.body.endswith(wire.DONE)
+        await client.send(request_bytes(wire.chat()))
+        assert b"the next one" in (await client.reply()).body
+
+
+async def test_a_stream_with_a_length_is_kept_alive(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """A comment makes it longer than it said."""
+    go_on = Gate()
+    plain.then(send(SIZED + EVENTS[0]), wait(go_on), send(b"".join(EVENTS[1:])))
+    config = config_of(pool("plain", plain), folder=tmp_path, keepalive_comment_s=0.05)
+    app = await start(config)
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        assert await client.piece() == EVENTS[0]
+        assert await client.piece() == COMMENT
+        go_on.open()
+        assert (await client.rest()).replace(COMMENT, b"") == b"".join(EVENTS[1:])
+
+
+@pytest.mark.parametrize("kind", ["flaw", "drain"])
+async def test_nothing_is_added_to_a_compressed_stream(
+    start: Start,
+    plain: ScriptedBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """An error in clear would be noise inside it, or never be reached: the connection is cut."""
+    body = gzip.compress(b"".join(EVENTS), mtime=0)
+    head = SIZED.replace(b"%d" % LENGTH, b"%d\r\nContent-Encoding: gzip" % len(body))
+    go_on = Gate()
+    plain.then(send(head + body[:20]), wait(go_on), send(body[20:]))
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+
+    def spoiled(*_: object) -> bytes:
+        raise LookupError
+
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        assert (await client.head()).all("content-length") == [str(len(body))]
+        if kind == "flaw":
+            monkeypatch.setattr(PassThrough, "feed", spoiled)
+            go_on.open()
+        else:
+            app.end_answers()
+        with pytest.raises((EOFError, ConnectionError)):
+            await client.rest()
+    go_on.open()
