@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from router.intake.http import RunningAnswers, data_server
 from router.learning import Learning
 from router.lifecycle import Lifecycle
 from router.listeners import listen
+from router.observe.loop_lag import INTERVAL_S, LoopLag
 from router.observe.metrics import Metrics
 from router.pipeline import RawRequest
 from router.processes.reload import Reloader
@@ -220,6 +222,8 @@ class Application:
         store = self.config.store
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
+        lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
+        self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
         try:
             yield self

@@ -160,14 +160,16 @@ class Pipeline:
             request = with_model(request, name)
         return request, self._routes[name]
 
-    def _own_headers(self, ctx: RequestContext, pool: PoolFacts) -> Headers:
+    def _own_headers(self, ctx: RequestContext, pool: PoolFacts | None) -> Headers:
         if not self._response_headers:
             return ()
-        told = (
-            ("x-specroute-request-id", ctx.request_id),
-            ("x-specroute-pool", pool.arm.arm_id),
-            ("x-specroute-method", pool.arm.method),
-        )
+        told: Headers = (("x-specroute-request-id", ctx.request_id),)
+        if pool is not None:
+            told = (
+                *told,
+                ("x-specroute-pool", pool.arm.arm_id),
+                ("x-specroute-method", pool.arm.method),
+            )
         if ctx.classification is UNCLASSIFIED:
             return told
         return (*told, ("x-specroute-class", ctx.classification.class_id))

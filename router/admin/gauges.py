@@ -20,6 +20,7 @@ def route_gauges(state: RouteState) -> Iterator[Gauge]:
             for name, value in replica_gauges(item):
                 yield name, labels, value
     plan = state.plan
+    yield "specroute_policy_failed_classes", {"model": model}, float(len(plan.spoiled))
     for class_id, known in state.snapshot.classes.items():
         for arm, p in zip(plan.arms, plan.proposal(class_id).probabilities, strict=True):
             labels = {"model": model, "pool": arm.arm_id, "class": class_id}

@@ -381,7 +381,7 @@ class Replica(Model):
 
 
 class Timeouts(Model):
-    """Limits of one try at a replica, in seconds."""
+    """Limits of one try at a replica: in seconds, and one in bytes."""
 
     connect_s: float = Field(5.0, gt=0, allow_inf_nan=False, description="To connect.")
     header_s: float = Field(
@@ -407,6 +407,14 @@ class Timeouts(Model):
         gt=0,
         allow_inf_nan=False,
         description="For a whole answer, however well it goes on; null for no limit.",
+    )
+    max_stream_bytes: int | None = Field(
+        None,
+        ge=1024,
+        description=(
+            "Largest body of an answer, in bytes; beyond it a stream ends with an error, any other "
+            "answer is cut. null for no limit."
+        ),
     )
 
 
@@ -668,6 +676,15 @@ class Route(Model):
         description=(
             "When a speculative pool has sent nothing for so long, in seconds, the baseline is "
             "asked too; who answers first serves, and the other is cancelled. null for never."
+        ),
+    )
+    keepalive_comment_s: float | None = Field(
+        None,
+        ge=0.05,
+        allow_inf_nan=False,
+        description=(
+            "When the client of a stream has got nothing for so long, in seconds, it is sent a "
+            "comment, which settles the status as 200: later errors come as events. null for never."
         ),
     )
     policy: Policy = Field(default_factory=Policy, description="How its traffic is shared out.")

@@ -23,6 +23,7 @@ class Replica:
     header_s: float = 600.0
     first_content_s: float | None = None
     total_s: float | None = None
+    max_stream_bytes: int | None = None
     api_key: str | None = field(repr=False, default=None)
     weight: float = 1.0
     """Share of the pool's load that it should carry, relative to the others."""
@@ -61,6 +62,7 @@ class PoolFacts:
             header_s=pool.timeouts.header_s,
             first_content_s=pool.timeouts.first_content_s,
             total_s=pool.timeouts.total_s,
+            max_stream_bytes=pool.timeouts.max_stream_bytes,
             api_key=pool.api_key.get_secret_value() if pool.api_key else None,
             weight=weight,
         )
@@ -76,6 +78,8 @@ class RouteFacts:
     allow_lossy: bool
     hedge_s: float | None = None
     """When the baseline is asked too, if the chosen pool has sent nothing yet; None for never."""
+    keepalive_s: float | None = None
+    """After how long a silence the client of a stream is sent a comment; None for never."""
     aliases: tuple[str, ...] = ()
     """Other names that clients may use."""
 
@@ -98,6 +102,7 @@ def _route(route: Route) -> RouteFacts:
         baseline=ArmId(route.baseline),
         allow_lossy=route.allow_lossy,
         hedge_s=route.hedge_s,
+        keepalive_s=route.keepalive_comment_s,
         aliases=route.aliases,
     )
 

@@ -36,6 +36,9 @@ BODY_S = 600.0
 
 _LAST_WORDS_S = 1.0
 
+_UNDONE = frozenset(("gzip", "deflate", "br", "zstd"))
+"""Content codings of requests that aiohttp's server undoes."""
+
 _log = logging.getLogger("specroute.http")
 
 
@@ -164,7 +167,7 @@ class _Edge:
             flaw = RequestError(Reason.INTERNAL, "Internal error.")
             if not sink.started:
                 return self._refuse(flaw, head)
-            # A second answer must not follow into the first one.
+            # A second answer must not follow into the first one, nor an error a whole one.
             return await self._end_with(sink, head, flaw)
 
     async def _answer(
@@ -215,7 +218,9 @@ class _Edge:
         """
         if not sink.started:
             raise error
-        if not sink.event_stream:
+        if sink.ended:
+            return sink.response
+        if not sink.takes_events:
             sink.abort()
             return sink.response
         sink.write(dialect_of(head.path, head.headers).error_ending(error))
@@ -344,9 +349,18 @@ def _target(request: web.BaseRequest) -> str:
 
 
 def _headers(request: web.BaseRequest) -> Headers:
-    # aiohttp has undone a content coding of the body by the time it is read.
-    return tuple(
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in request.raw_headers
-        if name.lower() != b"content-encoding"
+    lines = tuple(
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers
     )
+    return _decoded(lines) if "Content-Encoding" in request.headers else lines
+
+
+def _decoded(lines: Headers) -> Headers:
+    """Header lines without the coding that aiohttp has undone by the time a body is read.
+
+    That is one, the last that was applied; what it does not know it leaves alone.
+    """
+    last = max(at for at, (name, _) in enumerate(lines) if name.lower() == "content-encoding")
+    if lines[last][1].strip().lower() not in _UNDONE:
+        return lines
+    return lines[:last] + lines[last + 1 :]

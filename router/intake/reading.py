@@ -9,6 +9,7 @@ import orjson
 from router.endpoints.dialect import json_object
 from router.endpoints.table import EndpointFacts, ModelIn, part_of
 from router.engines.splice import set_member
+from router.errors import Reason, RequestError, quoted
 from router.intake.form import field_span, field_text
 from router.intake.parse import parse_request
 from router.types import Headers, ParsedRequest
@@ -36,9 +37,18 @@ def read_request(
         RequestError: The body is no JSON object where one is due, or names no model where it must.
     """
     if facts.body == "json":
-        return parse_request(
-            facts.endpoint, body, headers, model_required=facts.model_in is ModelIn.BODY
-        )
+        try:
+            return parse_request(
+                facts.endpoint, body, headers, model_required=facts.model_in is ModelIn.BODY
+            )
+        except RequestError as error:
+            coding = _value(headers, "content-encoding")
+            if coding.strip().lower() in {"", "identity"}:
+                raise
+            raise RequestError(
+                Reason.INVALID_REQUEST,
+                f"The request body's content coding {quoted(coding)} cannot be undone here.",
+            ) from error
     model = NO_MODEL
     if facts.model_in is ModelIn.PATH:
         model = part_of(facts, path)
@@ -83,4 +93,8 @@ def _kind(content_type: str) -> str:
 
 
 def _content_type(headers: Headers) -> str:
-    return next((value for name, value in headers if name.lower() == "content-type"), "")
+    return _value(headers, "content-type")
+
+
+def _value(headers: Headers, wanted: str) -> str:
+    return next((value for name, value in headers if name.lower() == wanted), "")

@@ -167,14 +167,15 @@ class ClientSink:
         "_held_s",
         "_keep_alive",
         "_loop",
+        "_mute",
         "_stalled",
         "_taken",
         "_transport",
         "_version11",
         "_waiting_bytes",
-        "_without_body",
-        "event_stream",
+        "ended",
         "status",
+        "takes_events",
     )
 
     def __init__(
@@ -187,7 +188,8 @@ class ClientSink:
         self._loop = asyncio.get_running_loop()
         self._keep_alive = request.keep_alive
         self._version11 = request.version >= HttpVersion11
-        self._without_body = request.method == "HEAD"
+        self._mute = request.method == "HEAD"
+        """Whether no bytes of a body are sent, or no more."""
         self._head: bytes | None = None
         self._chunked = False
         self._aborted = False
@@ -198,7 +200,10 @@ class ClientSink:
         self._waiting_bytes = 0
         self._feeder: Feeder | None = None
         self.status: int | None = None
-        self.event_stream = False
+        self.takes_events = False
+        """Whether the body is one of events to which others can be added."""
+        self.ended = False
+        """Whether the answer is whole; nothing can be said after it."""
         if isinstance(connection, Connection):
             connection.sink = self
             if connection.writing_paused:
@@ -235,12 +240,12 @@ class ClientSink:
         given = {name.lower(): value for name, value in headers}
         lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
         media_type = given.get("content-type", "").partition(";")[0].strip().lower()
-        self.event_stream = media_type == "text/event-stream"
-        if self.event_stream:
+        if media_type == "text/event-stream":
+            self.takes_events = not {"content-encoding", "content-length"} & given.keys()
             # Proxies in front of us must not hold the stream back.
             lines += [line for name, line in _UNHELD.items() if name not in given]
-        self._without_body |= status in _WITHOUT_BODY
-        if "content-length" not in given and not self._without_body:
+        self._mute |= status in _WITHOUT_BODY
+        if "content-length" not in given and not self._mute:
             self._chunked = self._version11
             self._keep_alive &= self._version11
         if self._chunked:
@@ -255,7 +260,7 @@ class ClientSink:
     def write(self, data: bytes) -> None:
         """Sends bytes of the body."""
         transport = self._transport
-        if transport is None or self._without_body:
+        if transport is None or self._mute:
             return
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
@@ -267,14 +272,16 @@ class ClientSink:
     async def close(self) -> None:
         """Ends the body and returns once the client has taken nearly all of it."""
         transport = self._transport
-        if transport is None or self._aborted:
+        if transport is None or self._aborted or self.ended:
             return
+        self.ended = True
         end = b"0\r\n\r\n" if self._chunked else b""
         if self._head is not None:
             end = self._head + end
             self._head = None
         if end:
             transport.write(end)
+        self._mute = True
         if self._full_since is not None:
             self._taken = self._loop.create_future()
             await self._taken

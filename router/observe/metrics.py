@@ -17,6 +17,7 @@ from router.types import Decision, Outcome, RequestContext
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TPOT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1)
 _OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _QUEUE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _CELL = ("model", "pool", "class")
 _REPLICA = ("model", "pool", "replica")
@@ -56,6 +57,10 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         _REPLICA,
     ),
     "specroute_probability": ("Probability with which the policy now picks a pool.", _CELL),
+    "specroute_policy_failed_classes": (
+        "Classes that get the baseline because the policy failed for them.",
+        ("model",),
+    ),
     "specroute_tokens_per_step": ("Tokens per decode step over the window.", _CELL),
     "specroute_acceptance_rate": ("Probability that a drafted token is accepted.", _CELL),
     "specroute_gain_ratio": (
@@ -192,6 +197,12 @@ class Metrics:
             labels=(),
         )
         self._overhead = self.overhead.series(())
+        self.loop_lag = self._durations(
+            "loop_lag",
+            "How late the loop ran what was due: nobody is served meanwhile.",
+            _LAG_BUCKETS,
+            labels=(),
+        ).series(())
         self._cells: dict[Labels, _CellSeries] = {}
 
     def _durations(

@@ -28,6 +28,7 @@ GAUGE_SUMS: dict[str, Literal["sum", "least", "most", "mean"]] = {
     "specroute_replica_kv_usage_ratio": "mean",
     "specroute_admission_in_flight": "sum",
     "specroute_admission_waiting": "sum",
+    "specroute_policy_failed_classes": "most",
     "specroute_probability": "mean",
     "specroute_tokens_per_step": "mean",
     "specroute_acceptance_rate": "mean",

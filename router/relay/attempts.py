@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from router.fleet.state import Seen
@@ -11,6 +13,8 @@ from router.types import AttemptEnd, Headers
 MOST_LOST = 2
 """Servers that took a request and were gone without an answer. It may be the request that ends
 them, so it is not carried through the whole fleet."""
+
+_SECONDS = re.compile(r"\s*-?[0-9]+(\.[0-9]*)?\s*", re.ASCII)
 
 _LONGEST_WAIT_S = 300.0
 """Of a `Retry-After`: a server that says more is asked again all the same."""
@@ -71,9 +75,15 @@ _TOO_LONG = (
     b"context window",
     b"max_model_len",
     b"longer than the model",
-    b"too long",
+    b"longer than the maximum model length",
+    b"prompt is too long",
+    b"prompt too long",
+    b"input is too long",
+    b"input too long",
+    b"is too large to process",
     b"too many tokens",
 )
+"""A bare "too long" would do for an engine that took too long."""
 
 
 def says_prompt_too_long(body: bytes) -> bool:
@@ -96,11 +106,14 @@ def retry_after_s(headers: Headers, wall: float) -> float | None:
     if value is None:
         return None
     try:
-        seconds = float(value) if not value.strip()[-1:].isalpha() else _until(value, wall)
+        seconds = float(value) if _SECONDS.fullmatch(value) else _until(value, wall)
     except (ValueError, OverflowError):
         return None
-    return min(max(seconds, 0.0), _LONGEST_WAIT_S) if seconds == seconds else None  # noqa: PLR0124
+    return min(max(seconds, 0.0), _LONGEST_WAIT_S)
 
 
 def _until(value: str, wall: float) -> float:
-    return parsedate_to_datetime(value).timestamp() - wall
+    moment = parsedate_to_datetime(value)
+    if moment.tzinfo is None:  # the old form without a zone, which means UTC too
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp() - wall

@@ -53,7 +53,7 @@ def to_client(headers: Headers, *, length_changes: bool, extra: Headers) -> Head
 
     Args:
         headers: The engine's lines.
-        length_changes: The body may become shorter, so its length is not passed on.
+        length_changes: The body may become another one, so its length is not passed on.
         extra: Our own lines.
     """
     kept = _kept(headers, _HOP_BY_HOP | _ABOUT_LENGTH if length_changes else _HOP_BY_HOP)

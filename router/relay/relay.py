@@ -12,6 +12,7 @@ from http.client import responses
 
 from policies.types import ArmId, Status
 from router.clock import Clock
+from router.endpoints.table import FACTS
 from router.engines.base import Ask, Reading
 from router.errors import Reason, RequestError
 from router.fleet.affinity import prefix_of
@@ -27,7 +28,9 @@ from router.relay.attempts import (
 )
 from router.relay.harvest import Harvest
 from router.relay.headers import header, to_client, to_upstream
+from router.relay.keepalive import KeepAlive, is_plain_stream
 from router.relay.sink import ResponseSink
+from router.relay.told import EngineError
 from router.relay.transfer import EarlyAnswerError, OvertakenError, Transfer
 from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.types import (
@@ -44,6 +47,7 @@ FinishFn = Callable[[Outcome], None]
 
 _SERVERS_PER_ARM = 2
 _MIN_TOKENS_FOR_TPOT = 2
+_OK = 200
 _SERVER_ERROR = 500
 _REDIRECT = 300
 _CLIENT_ERROR = 400
@@ -91,7 +95,7 @@ class Relay:
         decision: Decision,
         sink: ResponseSink,
         *,
-        extra: Callable[[PoolFacts], Headers],
+        extra: Callable[[PoolFacts | None], Headers],
         finish: FinishFn,
     ) -> None:
         """Serves the request.
@@ -100,7 +104,7 @@ class Relay:
             ctx: The request.
             decision: The arm to use.
             sink: Where the answer goes.
-            extra: Our own response headers, given the pool that answered.
+            extra: Our own response headers, given the pool that answered if one has.
             finish: Gets the outcome, once, on cancellation too.
 
         Raises:
@@ -130,6 +134,7 @@ class _Run:
         "_decision",
         "_extra",
         "_goes_on",
+        "_keep_alive",
         "_last",
         "_lost",
         "_placement",
@@ -150,7 +155,7 @@ class _Run:
         ctx: RequestContext,
         decision: Decision,
         sink: ResponseSink,
-        extra: Callable[[PoolFacts], Headers],
+        extra: Callable[[PoolFacts | None], Headers],
     ) -> None:
         self._relay = relay
         self._ctx = ctx
@@ -174,6 +179,12 @@ class _Run:
         self._sent_s: float | None = None
         self._status = Status.FAILED
         self._transfer: Transfer | None = None
+        self._keep_alive: KeepAlive | None = None
+        after_s = relay.route.keepalive_s
+        if after_s is not None and ctx.request.stream and FACTS[ctx.request.endpoint].speculates:
+            self._keep_alive = KeepAlive(
+                sink, after_s=after_s, extra=extra(None), now=relay.clock.monotonic
+            )
         self.http_status: int | None = None
         self.error: str | None = None
 
@@ -181,6 +192,13 @@ class _Run:
 
     async def serve(self) -> None:
         """Tries servers until one has answered, or none is left."""
+        if self._keep_alive is None:
+            await self._serve()
+        else:
+            with self._keep_alive:
+                await self._serve()
+
+    async def _serve(self) -> None:
         relay, route = self._relay, self._relay.route
         relay.budget.arrived()
         chosen = self._decision.arm_id
@@ -248,11 +266,11 @@ class _Run:
 
     async def _give_up(self) -> None:
         spare = self._spare
+        if self._keep_alive is not None and self._keep_alive.begun:
+            await self._give_up_late()
+            return
         if spare is None:
-            raise RequestError(
-                self._last.reason,
-                f"No server could answer for model {self._relay.route.model!r}: {self._last}.",
-            ) from self._last
+            raise self._unanswered() from self._last
         headers = to_client(spare.headers, length_changes=False, extra=self._extra(spare.pool))
         if spare.status in _BUSY and header(headers, "retry-after") is None:
             headers = (*headers, ("Retry-After", "1"))
@@ -262,6 +280,24 @@ class _Run:
             self._sink.write(spare.body)
         self.http_status = spare.status
         await self._sink.close()
+
+    async def _give_up_late(self) -> None:
+        """The client has been told 200 by a comment, so that the error can only be an event."""
+        spare = self._spare
+        error = self._unanswered() if spare is None else EngineError(spare.status, spare.body)
+        dialect = FACTS[self._ctx.request.endpoint].dialect
+        self._sink.feed_from(None)
+        self._sink.write(dialect.error_ending(error, request_id=self._ctx.request_id))
+        self.http_status = _OK
+        if self._status is Status.FAILED:
+            self.error = error.reason.value
+        await self._sink.close()
+
+    def _unanswered(self) -> RequestError:
+        return RequestError(
+            self._last.reason,
+            f"No server could answer for model {self._relay.route.model!r}: {self._last}.",
+        )
 
     async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
         end = await self._try(pool, lease, fresh=False)
@@ -319,9 +355,28 @@ class _Run:
         try:
             if response.status in _BUSY or response.status >= _SERVER_ERROR:
                 return await self._refused(pool, response)
+            if self._keep_alive is not None and not is_plain_stream(response):
+                return await self._without_events(self._keep_alive, pool, lease, response, ask)
             return await self._pass_through(pool, lease, response, ask)
         finally:
             response.close()
+
+    async def _without_events(
+        self,
+        keep_alive: KeepAlive,
+        pool: PoolFacts,
+        lease: Lease,
+        response: UpstreamResponse,
+        ask: Ask,
+    ) -> AttemptEnd:
+        """Passes on what is no stream, unless the client has been told that it gets one."""
+        if keep_alive.begun:
+            return await self._refused(pool, response)
+        keep_alive.unfit += 1
+        try:
+            return await self._pass_through(pool, lease, response, ask)
+        finally:
+            keep_alive.unfit -= 1
 
     def _ask(self, pool: PoolFacts) -> Ask:
         ask = self._asks.get(pool.adapter.name)
@@ -340,7 +395,10 @@ class _Run:
             return AttemptEnd.BUSY
         if spare.status >= _SERVER_ERROR and not says_prompt_too_long(spare.body):
             return AttemptEnd.SERVER_ERROR
-        self._status = Status.REJECTED
+        if spare.status >= _SERVER_ERROR:
+            self._status = Status.REJECTED  # it says that the prompt is too long
+        else:
+            self._status = _status_of(spare.status, spare.pool, broken=spare.status == _OK)
         return AttemptEnd.ANSWERED
 
     async def _pass_through(
@@ -381,6 +439,8 @@ class _Run:
         if self._transfer is not None:
             raise OvertakenError
         self._transfer = transfer
+        if self._keep_alive is not None:
+            self._keep_alive.transfer = transfer
         self._saw(transfer.lease, Seen.ANSWERED)
         self._sink.feed_from(transfer.response)
         if self._begun is not None and not self._begun.done():
@@ -393,6 +453,8 @@ class _Run:
         transfer = self._transfer
         if transfer is None:
             self._status = Status.ABORTED
+            if self._keep_alive is not None and self._keep_alive.begun:
+                self.http_status = _OK
             return
         self.http_status = transfer.status
         harvest = transfer.harvest

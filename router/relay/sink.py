@@ -42,7 +42,10 @@ class ResponseSink(Protocol):
         """Sends bytes of the body."""
 
     async def close(self) -> None:
-        """Ends the body and returns once the client has taken nearly all of it."""
+        """Ends the body and returns once the client has taken nearly all of it.
+
+        What is written afterwards is lost: it would be taken for the next answer.
+        """
 
     def abort(self) -> None:
         """Cuts the connection, so that the client cannot take the body for a whole one."""

@@ -18,6 +18,7 @@ from router.relay.upstream import UpstreamError, UpstreamResponse
 from router.types import AttemptEnd, Headers, RequestContext
 
 _OK = 200
+_BOM = b"\xef\xbb\xbf"
 
 
 class OvertakenError(Exception):
@@ -36,10 +37,10 @@ class Transfer:
     """One answer on its way to the client. `receive` is the hot path: once for every piece."""
 
     __slots__ = (
-        "_ask",
         "_commit",
         "_early",
         "_extra",
+        "_left",
         "_now",
         "_request_id",
         "_sink",
@@ -75,7 +76,6 @@ class Transfer:
         )
         self.lease = lease
         self.response = response
-        self._ask = ask
         self._request_id = ctx.request_id
         self._sink = sink
         self._extra = extra
@@ -83,6 +83,8 @@ class Transfer:
         self._commit = commit
         self._early = b""
         """Of the first event, while it is not whole."""
+        self._left = 0
+        """Bytes that may still come, where there is a limit."""
         self._timers: list[asyncio.TimerHandle] = []
         self.committed = False
         """Whether the client has been given this answer's status line."""
@@ -104,8 +106,10 @@ class Transfer:
             EarlyAnswerError: It began with an error, and the client knows nothing of it yet.
         """
         self._watch()
+        most = self.lease.replica.max_stream_bytes
+        self._left = most or 0
         try:
-            await self.response.copy_to(self.receive)
+            await self.response.copy_to(self.receive if most is None else self._receive_within)
         except UpstreamError as error:
             if not self.committed:
                 raise
@@ -148,6 +152,21 @@ class Transfer:
         if data:
             self._sink.write(data)
 
+    def _receive_within(self, piece: bytes) -> None:
+        """The same where the body has a limit.
+
+        Raises:
+            UpstreamError: It is longer.
+        """
+        self._left -= len(piece)
+        if self._left < 0:
+            raise UpstreamError(
+                AttemptEnd.SERVER_ERROR,
+                Reason.UPSTREAM_PROTOCOL,
+                "the answer is longer than the limit",
+            )
+        self.receive(piece)
+
     def _first(self, piece: bytes) -> bytes:
         """Commits, unless the stream begins with an error, which has to be whole for that.
 
@@ -162,14 +181,19 @@ class Transfer:
             if error is not None:
                 raise EarlyAnswerError(error)
             self._early = b""
+            if self._sink.started:
+                piece = piece.removeprefix(_BOM)  # it marks the beginning of a stream only
         self._start()
         return piece
 
     def _start(self) -> None:
         self._commit(self)
         self.committed = True
+        if self._sink.started:
+            return  # by comments, which came before any server's answer
         response = self.response
-        changes = self._ask.strip_usage and is_event_stream(response)
+        # Figures go out of events that are read, and an error or a comment of ours may come in.
+        changes = isinstance(self.harvest, StreamHarvest)
         self._sink.start(
             response.status,
             response.reason,

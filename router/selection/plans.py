@@ -15,6 +15,10 @@ from router.types import POOLED, SegmentId
 
 VIEWS_PER_STEP = 4
 
+_FLAWS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What code raises that meets numbers or names it did not expect; LinAlgError is a ValueError. A
+policy may be somebody's own."""
+
 MOST_ODDS = 4096
 """Kept of a plan; far more than the requests of one refresh are about."""
 
@@ -113,11 +117,8 @@ def plan_steps(
     parts: dict[tuple[ClassId, SegmentId], Proposal] = {}
     spoiled: dict[ClassId, None] = {}
     for count, (class_id, part, view) in enumerate(views, 1):
-        try:
-            proposal = policy.propose(view, rng)
-        except (ArithmeticError, ValueError, IndexError, np.linalg.LinAlgError):
-            proposal = None
-        if proposal is None or not _usable(proposal, len(arms)):
+        proposal = _proposal(policy, view, rng)
+        if proposal is None:
             spoiled[class_id] = None
             proposal = baseline_only(arms)
         if part:
@@ -127,6 +128,15 @@ def plan_steps(
         if count % VIEWS_PER_STEP == 0:
             yield None
     yield Plan(policy.name, version, arms, proposals, tuple(spoiled), parts)
+
+
+def _proposal(policy: Policy, view: ArmView, rng: np.random.Generator) -> Proposal | None:
+    """What the policy proposes; None where it fails or proposes what cannot be drawn from."""
+    try:
+        proposal = policy.propose(view, rng)
+        return proposal if _usable(proposal, len(view.arms)) else None
+    except _FLAWS:
+        return None
 
 
 def _usable(proposal: Proposal, arms: int) -> bool:

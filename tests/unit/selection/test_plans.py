@@ -54,6 +54,7 @@ def test_a_plan_holds_the_proposal_for_every_class() -> None:
     "answer",
     [
         ValueError("x"),
+        KeyError("x"),
         ZeroDivisionError(),
         IndexError(),
         np.linalg.LinAlgError(),
