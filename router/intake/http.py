@@ -27,7 +27,7 @@ from router.endpoints.table import (
 )
 from router.endpoints.upgrade import refused_upgrade
 from router.errors import LONGEST_QUOTE, Reason, RequestError
-from router.intake.server import STALLED_S, ClientSink, Server
+from router.intake.server import STALLED_S, ClientSink, Server, may_hold_trailers
 from router.pipeline import Pipeline, RawRequest
 from router.types import Endpoint, Headers
 
@@ -164,7 +164,7 @@ class _Edge:
         if self._cors is not None:
             leave = self._cors.preflight(raw.method, raw.headers)
             if leave is not None:
-                return web.Response(status=204, headers=CIMultiDict(leave))
+                return _ended(web.Response(status=204, headers=CIMultiDict(leave)), raw.headers)
         facts = look_up(raw.method, raw.path)
         if facts.served_by is ServedBy.HERE:
             return self._here(facts, raw)
@@ -195,7 +195,7 @@ class _Edge:
         """
         if not sink.started:
             raise error
-        if not sink.event_stream:
+        if not sink.extendable:
             sink.abort()
             return sink.response
         sink.write(dialect_of(raw.path, raw.headers).error_ending(error))
@@ -286,12 +286,19 @@ class _Edge:
 
     def _json(self, status: int, body: bytes, raw: RawRequest) -> web.Response:
         headers = () if self._cors is None else self._cors.answered(raw.headers, ())
-        return web.Response(
+        reply = web.Response(
             status=status,
             body=body,
             content_type="application/json",
             headers=CIMultiDict(headers),
         )
+        return _ended(reply, raw.headers)
+
+
+def _ended(reply: web.Response, asked: Headers) -> web.Response:
+    if may_hold_trailers(asked):
+        reply.force_close()
+    return reply
 
 
 def _unread(request: web.BaseRequest) -> RawRequest:

@@ -138,6 +138,15 @@ class _Sent(web.StreamResponse):
 _SENT_AND_KEPT, _SENT_AND_CLOSED = _Sent(keep_alive=True), _Sent(keep_alive=False)
 
 
+def may_hold_trailers(asked: Headers) -> bool:
+    """Whether a request's connection must not carry another one.
+
+    aiohttp's parser keeps the last trailer of a chunked body and takes it for the first header of
+    the next request on the connection, which may be somebody else's where a proxy stands in front.
+    """
+    return any(name.lower() == "transfer-encoding" for name, _ in asked)
+
+
 _WITHOUT_BODY = frozenset((204, 304))
 _UNHELD = {
     "x-accel-buffering": "X-Accel-Buffering: no",
@@ -165,7 +174,7 @@ class ClientSink:
         "_version11",
         "_waiting_bytes",
         "_without_body",
-        "event_stream",
+        "extendable",
         "status",
     )
 
@@ -177,7 +186,8 @@ class ClientSink:
         connection = request.protocol
         self._transport = request.transport
         self._loop = asyncio.get_running_loop()
-        self._keep_alive = request.keep_alive
+        # As `may_hold_trailers` says, which is slower.
+        self._keep_alive = request.keep_alive and "Transfer-Encoding" not in request.headers
         self._version11 = request.version >= HttpVersion11
         self._without_body = request.method == "HEAD"
         self._head: bytes | None = None
@@ -190,7 +200,8 @@ class ClientSink:
         self._waiting_bytes = 0
         self._feeder: Feeder | None = None
         self.status: int | None = None
-        self.event_stream = False
+        self.extendable = False
+        """Whether an event of ours may follow: these are events, and nobody has told how many."""
         if isinstance(connection, Connection):
             connection.sink = self
             if connection.writing_paused:
@@ -227,8 +238,9 @@ class ClientSink:
         given = {name.lower(): value for name, value in headers}
         lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
         media_type = given.get("content-type", "").partition(";")[0].strip().lower()
-        self.event_stream = media_type == "text/event-stream"
-        if self.event_stream:
+        event_stream = media_type == "text/event-stream"
+        self.extendable = event_stream and "content-length" not in given
+        if event_stream:
             # Proxies in front of us must not hold the stream back.
             lines += [line for name, line in _UNHELD.items() if name not in given]
         self._without_body |= status in _WITHOUT_BODY
