@@ -34,6 +34,7 @@ SIDE_BY_SIDE = 8
 """Dialogues in a wave."""
 _MOST_SHOWN = 5
 _TRIES = 200
+_HANG_ALONE_S = 3.0
 
 
 @dataclass(slots=True)
@@ -72,8 +73,8 @@ async def fuzz(
                 _count(tally, played)
             tally.seconds = time.monotonic() - began
             told(tally)
-            if found:
-                break
+            if any(not one.seed for one in found):
+                break  # what is left would be found after every other wave too
     return tally
 
 
@@ -87,7 +88,7 @@ async def _culprit(wave: list[tuple[str, Dialogue]], finding: Finding) -> Findin
 
 
 async def _alone(played: Dialogue) -> tuple[str, ...]:
-    async with running() as world:
+    async with running(_HANG_ALONE_S) as world:
         found = await world.wave([("", played)])
     return tuple(fault for one in found for fault in one.faults)
 

@@ -59,9 +59,19 @@ def _smaller_exchanges(exchange: Exchange) -> Iterator[Exchange]:
         yield replace(exchange, slow=0)
     for request in _plainer(exchange.request, _PLAIN_REQUEST):
         yield replace(exchange, request=request)
-    for answer in _plainer(exchange.answer, _PLAIN_ANSWER):
+    for answer in (*_shorter(exchange.answer), *_plainer(exchange.answer, _PLAIN_ANSWER)):
         if answer.holds_at is not None or exchange.answer.holds_at is None:
             yield replace(exchange, answer=answer)
+
+
+def _shorter(answer: Answer) -> Iterator[Answer]:
+    """Without a part of the body, and broken as far from its end as before."""
+    parts, at = answer.parts, answer.breaks_at
+    if at is None or len(parts) == 1:
+        return
+    for index, part in enumerate(parts):
+        rest = parts[:index] + parts[index + 1 :]
+        yield replace(answer, parts=rest, breaks_at=max(0, at - len(part.sent)))
 
 
 def _plainer(value: Any, plain: Any) -> Iterator[Any]:

@@ -24,7 +24,8 @@ from router.app import Application
 from router.config.models import Config
 
 SEED = 20_260
-_HANG_S = 20.0
+HANG_S = 20.0
+"""After which a wave is given up: a thousand times what one takes."""
 _HANGS = "does not come to an end"
 _SETTLE_S = 5.0
 _LOOK_S = 0.005
@@ -81,6 +82,7 @@ class World:
     applications: dict[str, Application]
     memories: Sequence[BodyMemory]
     loud: _Loud
+    hang_s: float = HANG_S
     tasks: int = 0
     files: int = 0
     waves: int = 0
@@ -99,7 +101,7 @@ class World:
             results[index] = await self._play(dialogue)
 
         try:
-            async with asyncio.timeout(_HANG_S), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self.hang_s), asyncio.TaskGroup() as group:
                 for index, (_, dialogue) in enumerate(dialogues):
                     group.create_task(one(index, dialogue))
         except TimeoutError:
@@ -197,7 +199,7 @@ def open_files() -> int:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[World]:
+async def running(hang_s: float = HANG_S) -> AsyncIterator[World]:
     """Proxies and an engine for as long as the block runs."""
     loop = asyncio.get_running_loop()
     loud = _Loud()
@@ -208,6 +210,7 @@ async def running() -> AsyncIterator[World]:
     try:
         async with AsyncExitStack() as stack:
             world = await _built(stack, loud, said)
+            world.hang_s = hang_s
             world.files = open_files() - 2 * len(world.engine.connections)
             world.tasks = len(asyncio.all_tasks())
             yield world

@@ -112,7 +112,10 @@ class Transfer:
             if not self.harvest.complete:
                 await self.break_off(error.reason, str(error))
                 return error.reason
-            await self._sink.close()
+            if self._sink.extendable:
+                await self._sink.close()
+            else:
+                self._sink.abort()  # all has come that matters, but the client counts bytes
             return None
         finally:
             for timer in self._timers:

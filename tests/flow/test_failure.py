@@ -312,6 +312,24 @@ async def test_stream_of_a_told_length_that_breaks_off(
             await client.rest()
 
 
+async def test_stream_of_a_told_length_that_lacks_its_last_byte(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """It has come to its end mark, so it was served; but no client is left to wait for the byte."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    there = Gate()
+    body = b"".join(wire.llama_events())
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+    plain.then(send(head % (len(body) + 1) + body), wait(there), close())
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        there.open()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.rest()
+    assert (await only_decision(app))["status"] == "ok"
+
+
 @pytest.mark.parametrize("begun", [b"", b"data: {"], ids=["nothing", "half an event"])
 async def test_stream_cut_before_its_first_event(
     app: Application, plain: ScriptedBackend, fast: ScriptedBackend, begun: bytes
