@@ -16,7 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import verify_bytes, verify_engines, verify_soak, verify_statistics, verify_store
+from bench import (
+    verify_bytes,
+    verify_engines,
+    verify_fuzz,
+    verify_soak,
+    verify_statistics,
+    verify_store,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +41,20 @@ SECTIONS: dict[str, Section] = {
         "python -m bench.verify_bytes --cases 100000",
         lambda: verify_bytes.tables(100_000),
     ),
+    "fuzz": Section(
+        "Fuzz: whole proxies between a client and an engine that know every byte",
+        "python -m bench.verify_fuzz --cases 100000",
+        lambda: verify_fuzz.tables(100_000),
+    ),
     "statistics": Section(
         "Statistics: intervals, verdicts and learning over many seeds",
         "python -m bench.verify_statistics --seeds 400",
         lambda: verify_statistics.tables(400),
     ),
     "soak": Section(
-        "Soak: 300 streams at once, 30 % left in the middle, five minutes",
-        "python -m bench.verify_soak --streams 300 --seconds 300",
-        lambda: verify_soak.tables(streams=300, seconds=300.0),
+        "Soak: 500 streams at once, 30 % left in the middle, five minutes",
+        "python -m bench.verify_soak --streams 500 --seconds 300",
+        lambda: verify_soak.tables(streams=500, seconds=300.0),
     ),
     "store": Section(
         "Store: what clients notice when it is frozen or killed",

@@ -349,6 +349,7 @@ class Application:
             "version": __version__,
             "time": self._clock.wall(),
             "uptime_s": self._clock.monotonic() - self._started,
+            "tasks": len(asyncio.all_tasks()),
             "data_url": self.data_url,
             "ready": self.not_ready() is None,
             "not_ready": self.not_ready(),

@@ -26,7 +26,7 @@ from router.endpoints.table import (
 )
 from router.endpoints.upgrade import refused_upgrade
 from router.errors import LONGEST_QUOTE, Reason, RequestError
-from router.intake.server import STALLED_S, ClientSink, Server
+from router.intake.server import STALLED_S, ClientSink, Server, may_hold_trailers
 from router.pipeline import RawRequest
 from router.relay.sink import ResponseSink
 from router.types import Endpoint, Headers
@@ -178,7 +178,7 @@ class _Edge:
         if self._cors is not None:
             leave = self._cors.preflight(head.method, head.headers)
             if leave is not None:
-                return web.Response(status=204, headers=CIMultiDict(leave))
+                return _ended(web.Response(status=204, headers=CIMultiDict(leave)), head.headers)
         facts = look_up(head.method, head.path)
         if facts.served_by is ServedBy.HERE:
             return self._here(facts, head)
@@ -315,12 +315,19 @@ class _Edge:
 
     def _json(self, status: int, body: bytes, head: _Head) -> web.Response:
         headers = () if self._cors is None else self._cors.answered(head.headers, ())
-        return web.Response(
+        reply = web.Response(
             status=status,
             body=body,
             content_type="application/json",
             headers=CIMultiDict(headers),
         )
+        return _ended(reply, head.headers)
+
+
+def _ended(reply: web.Response, asked: Headers) -> web.Response:
+    if may_hold_trailers(asked):
+        reply.force_close()
+    return reply
 
 
 @dataclass(frozen=True, slots=True)

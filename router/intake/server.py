@@ -146,6 +146,15 @@ class _Sent(web.StreamResponse):
 _SENT_AND_KEPT, _SENT_AND_CLOSED = _Sent(keep_alive=True), _Sent(keep_alive=False)
 
 
+def may_hold_trailers(asked: Headers) -> bool:
+    """Whether a request's connection must not carry another one.
+
+    aiohttp's parser keeps the last trailer of a chunked body and takes it for the first header of
+    the next request on the connection, which may be somebody else's where a proxy stands in front.
+    """
+    return any(name.lower() == "transfer-encoding" for name, _ in asked)
+
+
 _WITHOUT_BODY = frozenset((204, 304))
 _UNHELD = {
     "x-accel-buffering": "X-Accel-Buffering: no",
@@ -186,7 +195,8 @@ class ClientSink:
         connection = request.protocol
         self._transport = request.transport
         self._loop = asyncio.get_running_loop()
-        self._keep_alive = request.keep_alive
+        # As `may_hold_trailers` says, which is slower.
+        self._keep_alive = request.keep_alive and "Transfer-Encoding" not in request.headers
         self._version11 = request.version >= HttpVersion11
         self._mute = request.method == "HEAD"
         """Whether no bytes of a body are sent, or no more."""

@@ -158,11 +158,9 @@ class StreamHarvest:
         self.broken = False
         self.complete = False
         self._dialect = dialect
-        self._markers = tuple(markers)
+        self._marks = _stop_pattern(tuple(markers)) if markers else None
         self._heads = dialect.heads
-        self._stop = _stop_pattern(
-            (*dialect.stops, *self._markers, *((_USAGE,) if strip_usage else ()))
-        )
+        self._stop = _stop_pattern((*dialect.stops, *markers, *((_USAGE,) if strip_usage else ())))
         self._whole_events = strip_usage
         self._strip = strip_usage
         self._unread = False
@@ -361,7 +359,7 @@ class StreamHarvest:
             self.complete = True
         if found & ERROR:
             self.broken = True
-        if any(marker in data for marker in self._markers):
+        if self._marks is not None and self._marks(data):
             self._marked = [*self._marked[1 - _MAX_MARKED_EVENTS :], data]
         return data
 
@@ -404,7 +402,9 @@ def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[[bytes], object | None]:
     >>> bool(_stop_pattern((b'"error"', b'"usage":{'))(b'{"usage":{}}'))
     True
     """
-    names = [re.escape(stop.removeprefix(b'"')) for stop in stops]
+    names = [
+        re.escape(stop.removeprefix(b'"')).replace(b'":', b'": ?') for stop in stops
+    ]  # some servers write a blank after each colon
     return re.compile(b'"(?:' + b"|".join(names) + b")").search
 
 

@@ -32,6 +32,10 @@ class ResponseSink(Protocol):
         """Whether a status line has been given: there can be no other answer any more."""
 
     @property
+    def extendable(self) -> bool:
+        """Whether an event of ours may follow: these are events, and nobody has told how many."""
+
+    @property
     def held_s(self) -> float:
         """How long the client has kept its feeder waiting, in seconds."""
 

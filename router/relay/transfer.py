@@ -116,7 +116,10 @@ class Transfer:
             if not self.harvest.complete:
                 await self.break_off(error.reason, str(error))
                 return error.reason
-            await self._sink.close()
+            if self._sink.extendable:
+                await self._sink.close()
+            else:
+                self._sink.abort()  # all has come that matters, but the client counts bytes
             return None
         finally:
             for timer in self._timers:
@@ -201,16 +204,28 @@ class Transfer:
         )
 
     async def _finish(self) -> Reason | None:
+        """Ends the answer as its server has.
+
+        Raises:
+            UpstreamError: It was cut before there was anything that the client knows of.
+        """
+        held = b""
         if not self.committed:
-            self._start()
-            if self._early:
-                self._sink.write(self.harvest.feed(self._early, self._now()))
-        rest = self.harvest.finish()
-        if rest:
-            self._sink.write(rest)
-        if self.harvest.broken and not self.harvest.complete and not _shows_its_end(self.response):
+            held = self.harvest.feed(self._early, self._now())
+        held += self.harvest.finish()
+        harvest = self.harvest
+        cut = harvest.broken and not harvest.complete and not _shows_its_end(self.response)
+        if cut and not self.committed:
+            raise UpstreamError(
+                AttemptEnd.DISCONNECTED, Reason.UPSTREAM_PROTOCOL, "the stream ended as it began"
+            )
+        if cut:
             await self.break_off(Reason.UPSTREAM_PROTOCOL, "no end mark")
             return Reason.UPSTREAM_PROTOCOL
+        if not self.committed:
+            self._start()
+        if held:
+            self._sink.write(held)
         await self._sink.close()
         return None
 
@@ -218,10 +233,10 @@ class Transfer:
         """Ends an answer of which a part is missing so that no client can take it for a whole one.
 
         Between events that is an error event, which clients raise with its message. Inside one,
-        and in any other body, the connection is cut, as it would be without us. Bytes still held
-        back are half an event, which could only confuse its reader.
+        in any other body, and where its length has been told, the connection is cut, as it would be
+        without us. Bytes still held back are half an event, which could only confuse its reader.
         """
-        if not self.harvest.may_add:
+        if not (self.harvest.may_add and self._sink.extendable):
             self._sink.abort()
             return
         error = RequestError(reason, f"The engine's answer broke off: {detail}.")

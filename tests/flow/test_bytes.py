@@ -136,6 +136,28 @@ async def test_chunked_request_body(app: Application, plain: ScriptedBackend) ->
     assert plain.requests[0].header("transfer-encoding") == []
 
 
+@pytest.mark.parametrize("model", ["tiny", "unknown"])
+async def test_trailers_of_a_request_end_with_it(
+    app: Application, plain: ScriptedBackend, model: str
+) -> None:
+    """What follows a chunked body is nobody's header, least of all the next request's.
+
+    aiohttp's parser would make it one, so the connection carries no other request.
+    """
+    plain.always(wire.llama_chat())
+    body = wire.chat().replace(b'"tiny"', f'"{model}"'.encode())
+    chunked = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + wire.chunk(body)
+        + b"0\r\nX-Admin: yes\r\n\r\n"
+    )
+    async with raw_client(app.data_url) as client:
+        await client.send(chunked + request_bytes(wire.chat()))
+        assert (await client.reply()).head.one("connection") == "close"
+        assert await client.ended()
+    assert not [line for received in plain.requests for line in received.header("x-admin")]
+
+
 async def test_compressed_request_body(app: Application, plain: ScriptedBackend) -> None:
     """A compressed body reaches the engine as what it means, and no longer says it is compressed."""
     body = wire.chat()

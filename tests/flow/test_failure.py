@@ -285,6 +285,65 @@ async def test_half_an_event_that_was_held_back_is_dropped(
     assert last == b"data: [DONE]"
 
 
+async def test_half_an_event_that_was_held_back_is_no_answer_either(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Nor is it shown where the connection's end is the stream's: no client could read it."""
+    app = await start(config_of(pool("plain", plain, engine="vllm"), folder=tmp_path))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    plain.then(send(head + FIRST + SECOND[:50]), close())
+    reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert reply.body.startswith(FIRST + b'\n\ndata: {"error"')
+
+
+async def test_stream_of_a_told_length_that_breaks_off(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """No error is written beyond the length that the client was told: it would be the next answer."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    there = Gate()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+    plain.then(send(head % (len(FIRST) + 20) + FIRST), wait(there), close())
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        assert (await client.head()).one("content-length") == str(len(FIRST) + 20)
+        there.open()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.rest()
+
+
+async def test_stream_of_a_told_length_that_lacks_its_last_byte(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """It has come to its end mark, so it was served; but no client is left to wait for the byte."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    there = Gate()
+    body = b"".join(wire.llama_events())
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+    plain.then(send(head % (len(body) + 1) + body), wait(there), close())
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        there.open()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.rest()
+    assert (await only_decision(app))["status"] == "ok"
+
+
+@pytest.mark.parametrize("begun", [b"", b"data: {"], ids=["nothing", "half an event"])
+async def test_stream_cut_before_its_first_event(
+    app: Application, plain: ScriptedBackend, fast: ScriptedBackend, begun: bytes
+) -> None:
+    """The client knows nothing of it yet, so another server answers."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    fast.then(send(head + begun), close())
+    plain.always(wire.stream(wire.llama_events()))
+    reply = await ask(app.data_url, request_bytes(wire.chat(stream=True)))
+    assert (reply.status, reply.body) == (200, b"".join(wire.llama_events()))
+    line = await only_decision(app)
+    assert line["attempts"] == [["fast/0", "disconnected"], ["plain/0", "answered"]]
+
+
 async def test_request_that_ends_every_engine_is_not_carried_through_the_fleet(
     start: Start, tmp_path: Path
 ) -> None:

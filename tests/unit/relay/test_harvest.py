@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.endpoints.table import LLAMA
 from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
 from tests.support.splits import SIZES, cut, pieces, points
 
@@ -229,3 +230,16 @@ def test_what_cannot_be_read_is_complete_at_its_end() -> None:
     harvest = PassThrough()
     assert run(harvest, [b"\x1f\x8b"]) == b"\x1f\x8b"
     assert (harvest.answer(), harvest.complete) == (None, True)
+
+
+def test_blanks_after_colons_change_nothing() -> None:
+    """Some servers write them: the end mark and the figures are seen all the same."""
+    harvest = StreamHarvest((b'"usage":{',), strip_usage=False, dialect=LLAMA)
+    events = [
+        *(b'data: {"content": "%d", "stop": false}\n\n' % number for number in range(3)),
+        b'data: {"content": "", "stop": true, "usage": {"completion_tokens": 3}}\n\n',
+    ]
+    for event in events:
+        harvest.feed(event, 0.0)
+    assert harvest.complete
+    assert (harvest.answer() or {})["usage"] == {"completion_tokens": 3}
