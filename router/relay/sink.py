@@ -32,7 +32,7 @@ class ResponseSink(Protocol):
         """Whether a status line has been given: there can be no other answer any more."""
 
     @property
-    def extendable(self) -> bool:
+    def takes_events(self) -> bool:
         """Whether an event of ours may follow: these are events, and nobody has told how many."""
 
     @property

@@ -116,7 +116,7 @@ class Transfer:
             if not self.harvest.complete:
                 await self.break_off(error.reason, str(error))
                 return error.reason
-            if self._sink.extendable:
+            if self._sink.takes_events:
                 await self._sink.close()
             else:
                 self._sink.abort()  # all has come that matters, but the client counts bytes
@@ -236,7 +236,7 @@ class Transfer:
         in any other body, and where its length has been told, the connection is cut, as it would be
         without us. Bytes still held back are half an event, which could only confuse its reader.
         """
-        if not (self.harvest.may_add and self._sink.extendable):
+        if not (self.harvest.may_add and self._sink.takes_events):
             self._sink.abort()
             return
         error = RequestError(reason, f"The engine's answer broke off: {detail}.")
