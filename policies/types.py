@@ -10,6 +10,8 @@ from typing import NewType
 import numpy as np
 from numpy.typing import NDArray
 
+from policies.values import value
+
 ArmId = NewType("ArmId", str)
 ClassId = NewType("ClassId", str)
 
@@ -41,7 +43,7 @@ class Status(StrEnum):
     """The client left: censored, neither fast nor failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SpecUsage:
     """What an engine told about the speculation of one request; unknown is None, never 0."""
 
@@ -55,7 +57,7 @@ class SpecUsage:
     source: Source = Source.REQUEST
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trial:
     """One finished request as the estimates see it. Durations in seconds."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from policies.values import value
 from router.admission.admission import Admission, Place
 from router.admission.tenants import Tenants
 from router.classify.segments import Segments
@@ -30,7 +31,7 @@ from router.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RawRequest:
     """A request as it came in, body read."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Literal, NewType
 
 from policies.types import ArmId, ClassId, SpecUsage, Status
+from policies.values import value
 
 ReplicaId = NewType("ReplicaId", str)
 
@@ -64,7 +65,7 @@ class Endpoint(StrEnum):
     """Whatever else lies under /v1/."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ParsedRequest:
     """A typed view of a request's body; the bytes themselves are what is forwarded."""
 
@@ -82,7 +83,7 @@ LengthBand = Literal["brief", "short", "medium", "long"]
 """Up to 64 tokens, up to 256, up to 768, above."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Classification:
     """What a request is about, as far as speculation cares."""
 
@@ -107,7 +108,7 @@ UNCLASSIFIED = Classification(
 """Of requests that no policy decides about."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequestContext:
     """Facts about a request, settled before any decision."""
 
@@ -126,7 +127,7 @@ class RequestContext:
     """Waited for a place, from arrival on; no pool had a part in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """The choice of an arm and all that is needed to judge it later."""
 
@@ -158,7 +159,7 @@ class AttemptEnd(StrEnum):
     """Another server, asked meanwhile, was the first to answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Attempt:
     """One try at one replica."""
 
@@ -167,7 +168,7 @@ class Attempt:
     end: AttemptEnd
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """What happened to a request; exactly one for each decision. Durations in seconds."""
 

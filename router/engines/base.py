@@ -6,15 +6,15 @@ An adapter maps names; it does no I/O and keeps nothing between requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from policies.types import SpecUsage
+from policies.values import value
 from router.fleet.gauges import ReplicaGauges
 from router.types import ParsedRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ask:
     """What is sent to the engine, and what has to be taken out of its reply again."""
 
@@ -23,7 +23,7 @@ class Ask:
     """The usage event of the stream was asked for by us, not by the client."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reading:
     """What an engine's answer told; None where it told nothing."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from policies.values import value
+
 BASE = 4.0
 """Requests that every server counts as having besides its own: how much a cached prefix may move
 while there is little load."""
@@ -29,7 +31,7 @@ class Weights:
     """Share of the cost that a wholly cached prompt saves."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placement:
     """What placing a request may look at."""
 

@@ -149,6 +149,10 @@ class FleetState:
         now = self._clock.monotonic()
         return any(server.usable(now) for server in self._pools[arm_id].servers)
 
+    def has_choice(self, arm_id: ArmId) -> bool:
+        """Whether the arm has more than one server, so that it matters which one gets a request."""
+        return len(self._pools[arm_id].servers) > 1
+
     def lease(
         self,
         arm_id: ArmId,

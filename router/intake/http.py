@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
+from policies.values import value
 from router.admission.memory import BodyMemory, HeldBody
 from router.clock import Clock
 from router.endpoints.cors import Cors
@@ -330,7 +330,7 @@ def _ended(reply: web.Response, asked: Headers) -> web.Response:
     return reply
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Head:
     """What came before the body."""
 

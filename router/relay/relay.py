@@ -120,7 +120,9 @@ class Relay:
             run.http_status, run.error = error.http_status, error.reason.value
             raise
         finally:
-            finish(run.outcome())
+            outcome = run.outcome()
+            run.let_go()
+            finish(outcome)
 
 
 class _Run:
@@ -164,12 +166,8 @@ class _Run:
         self._extra = extra
         self._asks: dict[str, Ask] = {}
         self._attempts: list[Attempt] = []
-        self._last = UpstreamError(
-            AttemptEnd.UNREACHABLE, Reason.UPSTREAM_UNAVAILABLE, "no server is left"
-        )
-        self._placement = Placement(
-            prefix_of(ctx.request), len(ctx.request.body), streamed=ctx.request.stream
-        )
+        self._last: UpstreamError | None = None
+        self._placement: Placement | None = None
         self._tried: set[ReplicaId] = set()
         self._lost = 0
         self._begun: asyncio.Future[None] | None = None
@@ -244,7 +242,10 @@ class _Run:
         pool = route.pools[arm_id]
         for _ in range(_SERVERS_PER_ARM):
             lease = relay.fleet.lease(
-                arm_id, self._placement, frozenset(self._tried), now=relay.clock.monotonic()
+                arm_id,
+                self._where(arm_id),
+                frozenset(self._tried),
+                now=relay.clock.monotonic(),
             )
             if lease is None or (self._attempts and not relay.budget.take()):
                 if lease is not None:
@@ -264,13 +265,21 @@ class _Run:
                 return False
         return False
 
+    def _where(self, arm_id: ArmId) -> Placement:
+        """What placing may look at; the prompt only where there is something to choose from."""
+        request = self._ctx.request
+        if self._placement is None or not self._placement.prefix:
+            prefix = prefix_of(request) if self._relay.fleet.has_choice(arm_id) else ()
+            self._placement = Placement(prefix, len(request.body), streamed=request.stream)
+        return self._placement
+
     async def _give_up(self) -> None:
         spare = self._spare
         if self._keep_alive is not None and self._keep_alive.begun:
             await self._give_up_late()
             return
         if spare is None:
-            raise self._unanswered() from self._last
+            raise self._unanswered()
         headers = to_client(spare.headers, length_changes=False, extra=self._extra(spare.pool))
         if spare.status in _BUSY and header(headers, "retry-after") is None:
             headers = (*headers, ("Retry-After", "1"))
@@ -294,10 +303,14 @@ class _Run:
         await self._sink.close()
 
     def _unanswered(self) -> RequestError:
-        return RequestError(
-            self._last.reason,
-            f"No server could answer for model {self._relay.route.model!r}: {self._last}.",
+        last = self._last
+        why = last.reason if last is not None else Reason.UPSTREAM_UNAVAILABLE
+        told = last if last is not None else "no server is left"
+        error = RequestError(
+            why, f"No server could answer for model {self._relay.route.model!r}: {told}."
         )
+        error.__cause__ = last
+        return error
 
     async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
         end = await self._try(pool, lease, fresh=False)
@@ -468,6 +481,13 @@ class _Run:
         if self._sent_s is None:
             return None
         return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
+
+    def let_go(self) -> None:
+        """Cuts what refers back to this object, so that nobody has to look for it: with it goes the
+        request's body.
+        """
+        self._sink.feed_from(None)
+        self._transfer = self._keep_alive = self._last = None
 
     def outcome(self) -> Outcome:
         """What happened, as far as it is known."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from router.endpoints.table import FACTS
 from router.engines.base import Ask
 from router.errors import Reason, RequestError
-from router.fleet.model import PoolFacts
+from router.fleet.model import PoolFacts, Replica
 from router.fleet.state import Lease
 from router.relay.early import EarlyError, early_error, undecided
 from router.relay.harvest import Harvest, StreamHarvest, harvest_for
@@ -105,8 +105,10 @@ class Transfer:
             OvertakenError: Another answer was first.
             EarlyAnswerError: It began with an error, and the client knows nothing of it yet.
         """
-        self._watch()
-        most = self.lease.replica.max_stream_bytes
+        replica = self.lease.replica
+        if replica.first_content_s is not None or replica.total_s is not None:
+            self._watch(replica)
+        most = replica.max_stream_bytes
         self._left = most or 0
         try:
             await self.response.copy_to(self.receive if most is None else self._receive_within)
@@ -126,9 +128,8 @@ class Transfer:
                 timer.cancel()
         return await self._finish()
 
-    def _watch(self) -> None:
+    def _watch(self, replica: Replica) -> None:
         """Sets the limits that concern content, which only the harvest knows."""
-        replica = self.lease.replica
         call_later = asyncio.get_running_loop().call_later
         if replica.first_content_s is not None and is_event_stream(self.response):
             self._timers.append(call_later(replica.first_content_s, self._without_content))

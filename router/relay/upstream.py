@@ -7,15 +7,15 @@ against.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from policies.values import value
 from router.errors import Reason
 from router.fleet.model import Replica
 from router.types import AttemptEnd, Headers
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpstreamRequest:
     """What is sent."""
 

@@ -5,11 +5,11 @@ Knows no sockets and no time; it is told bytes and says what they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import httptools
 
+from policies.values import value
 from router.types import Headers
 
 HEAD_LIMIT = 64 * 1024
@@ -34,7 +34,7 @@ class Stage(IntEnum):
     """It is no HTTP that can be passed on; nothing after this point means anything."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Head:
     """The head of a final answer."""
 

@@ -30,6 +30,10 @@ class _Sink:
     def started(self) -> bool:
         return self.head is not None
 
+    @property
+    def takes_events(self) -> bool:
+        return True
+
     def feed_from(self, feeder: Feeder | None) -> None:
         del feeder
 
