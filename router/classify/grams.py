@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-BITS: Final = 11
+BITS: Final = 12
 """Two to this power is the number of buckets."""
 LENGTHS: Final = (2, 4)
 """Characters of the pieces: two are a word in Han script, four the stem of one in an alphabet."""
