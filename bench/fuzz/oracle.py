@@ -30,6 +30,7 @@ _OWN_LINES = (
 )
 _REASONS = ("upstream_unavailable", "upstream_protocol", "upstream_timeout")
 _MOST_TRIES = 2
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _UNDECIDED = 48
 """Bytes of a stream that may be held back, because they may become an error."""
 
@@ -45,6 +46,10 @@ class Sent:
 
 def faults(exchange: Exchange, name: str, script: Script, got: Got, host: str) -> Iterator[str]:
     """Everything that was not as it had to be."""
+    if exchange.damaged:
+        if got.fault:
+            yield got.fault
+        return
     tries = script.received
     for received in tries:
         yield from _request_faults(exchange.request, name, received, host, left=got.left)
@@ -308,8 +313,8 @@ def _surely_shown(exchange: Exchange, body: bytes) -> bytes:
             break
         shown.append(part.shown)
         left -= len(part.sent)
-    while shown and not shown[-1].strip(b"\r\n"):
-        shown.pop()  # blank lines may be the beginning of what never came
+    while shown and (not shown[-1].strip(b"\r\n") or not shown[-1].endswith(_EVENT_ENDS)):
+        shown.pop()  # no event yet; blank lines too may be the beginning of what never came
     return b"".join(shown)
 
 
