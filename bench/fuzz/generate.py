@@ -166,7 +166,7 @@ def _request(rng: Random, facts: EndpointFacts, engine: str, *, calm: bool) -> R
     lines, body = _body(rng, facts, method, wanted)
     coding = ""
     if body.sent and rng.random() < 0.08:
-        coding = rng.choice(("gzip", "deflate", "GZIP", "identity"))
+        coding = rng.choice(("gzip", "deflate", "GZIP", "identity", "x-custom"))
     lines += rng.sample(_REQUEST_LINES, rng.randrange(8))
     if not calm and rng.random() < 0.03:
         lines += _OFFER

@@ -35,6 +35,8 @@ BODY_S = 600.0
 """For a whole body to arrive: half a megabit a second carries the largest accepted by default."""
 
 _LAST_WORDS_S = 1.0
+_UNDONE = frozenset((b"gzip", b"deflate", b"br", b"zstd"))
+"""Content codings of requests that aiohttp undoes; others go on as they are, by their name."""
 
 _log = logging.getLogger("specroute.http")
 
@@ -325,9 +327,9 @@ def _target(request: web.BaseRequest) -> str:
 
 
 def _headers(request: web.BaseRequest) -> Headers:
-    # aiohttp has undone a content coding of the body by the time it is read.
+    # aiohttp has undone a content coding that it knows by the time the body is read.
     return tuple(
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in request.raw_headers
-        if name.lower() != b"content-encoding"
+        if name.lower() != b"content-encoding" or value.lower() not in _UNDONE
     )
