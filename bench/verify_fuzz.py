@@ -119,6 +119,8 @@ def _kinds(played: Dialogue, exchange: Exchange) -> Iterator[str]:
         "client leaves": exchange.leave,
         "engine breaks off": answer.breaks_at is not None,
         "client is slow": exchange.slow,
+        "request is broken HTTP": exchange.request_damage,
+        "answer is broken HTTP": exchange.answer_damage,
     }
     return (name for name, fact in facts.items() if fact)
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from bench.fuzz.engine import Script
-from bench.fuzz.model import Dialogue, Exchange, Lines, cut, request_bytes
+from bench.fuzz.model import Dialogue, Exchange, Lines, broken, cut, request_bytes
 from bench.fuzz.reading import MalformedError, MessageReader
 
 _RESET = struct.pack("ii", 1, 0)
+_PATIENCE = 40
+"""Turns of the loop for which a client waits for the answer to a broken request."""
 _TURNS = 3
 """Of the loop, for what was written on one side of the proxy to come out on the other."""
 
@@ -151,12 +153,13 @@ async def _in_turn(
         if connection is None:
             connection = await _connected(address, opened)
         data, head = request_bytes(exchange.request, name)
+        data = broken(data, exchange.request_damage)
         script.holding = connection.wake
         connection.begin(exchange)
         await _send(connection, exchange, data, head)
         got.append(await _answered(connection, exchange, script))
         if not _goes_on(connection, exchange, got[-1]):
-            await _over(connection, got)
+            await _over(connection, exchange, got)
             connection = None
     if connection is not None:
         connection.leave("close")
@@ -234,6 +237,10 @@ async def _answered(connection: _Connection, exchange: Exchange, script: Script)
         if connection.transport is not None:
             connection.transport.resume_reading()
     begun = connection.seen
+    if exchange.request_damage:
+        await turns(_PATIENCE)
+        if not reader.complete:
+            connection.leave("close")
     while not (reader.complete or connection.end or connection.fault):
         if leave is not None and not connection.left:
             if leave.moment == "got" and connection.seen - begun >= leave.at:
@@ -263,14 +270,14 @@ def _goes_on(connection: _Connection, exchange: Exchange, got: Got) -> bool:
     """Whether another request may follow on the connection."""
     said = [value.lower() for name, value in got.lines if name.lower() == "connection"]
     kept = "close" not in said and (exchange.request.version == "HTTP/1.1" or "keep-alive" in said)
-    over = got.end or got.left or got.fault or not got.complete
+    over = got.end or got.left or got.fault or not got.complete or exchange.request_damage
     return kept and not over and connection.transport is not None
 
 
-async def _over(connection: _Connection, got: list[Got]) -> None:
+async def _over(connection: _Connection, exchange: Exchange, got: list[Got]) -> None:
     """Waits for the proxy to close a connection that it said it would, or ends it."""
     last = got[-1]
-    if not last.left and (last.fault or not last.complete):
+    if not last.left and (last.fault or not last.complete or exchange.request_damage):
         connection.leave("close")
     await connection.closed()
     if connection.reader.rest:

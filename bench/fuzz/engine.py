@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
 
-from bench.fuzz.model import Answer, Lines, answer_bytes, cut
+from bench.fuzz.model import Answer, Damage, Lines, answer_bytes, broken, cut
 from bench.fuzz.reading import MalformedError, MessageReader
 
 _HEALTHY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
@@ -35,6 +35,7 @@ class Script:
 
     answer: Answer
     bodiless: bool
+    damage: tuple[Damage, ...] = ()
     received: list[Received] = field(default_factory=list)
     held: bool = False
     """The answer has come to where it holds."""
@@ -47,7 +48,7 @@ class Script:
 
     def __post_init__(self) -> None:
         answer = self.answer
-        text = answer_bytes(answer, bodiless=self.bodiless)
+        text = broken(answer_bytes(answer, bodiless=self.bodiless), self.damage)
         end = answer.breaks_at if answer.holds_at is None else answer.holds_at
         self.whole = end is None or end >= len(text)
         self.pieces = tuple(cut(text[:end], answer.cuts))
@@ -60,6 +61,8 @@ class Engine:
         self.scripts: dict[str, Script] = {}
         """By the name that the request carries."""
         self.connections: set[EngineConnection] = set()
+        self.strangers = 0
+        """Requests under no name that it knows."""
         self.faults: list[str] = []
         """What no case explains."""
 
@@ -120,7 +123,7 @@ class EngineConnection(asyncio.Protocol):
         if self._script is not None:
             self._script.received.append(self._received)
         elif not reader.start.startswith("GET "):
-            self._engine.faults.append(f"engine was sent an unknown request {reader.start!r}")
+            self._engine.strangers += 1
 
     def _answer(self) -> None:
         if self._script is None:
@@ -151,7 +154,7 @@ class EngineConnection(asyncio.Protocol):
             return
         if answer.breaks_at is not None:
             self._close(reset=answer.resets)
-        elif answer.closes:
+        elif answer.closes or self._script.damage:
             self._close()
         else:
             self._next()

@@ -11,6 +11,7 @@ from bench.fuzz.bodies import Body, Wanted
 from bench.fuzz.model import (
     Answer,
     Chunking,
+    Damage,
     Dialogue,
     Exchange,
     Framing,
@@ -106,6 +107,13 @@ _OTHER_STATUSES = (
     *((500, "Internal Server Error"), (501, "x"), (502, "Bad Gateway"), (503, "Loading")),
     *((504, "Late"), (529, "Overloaded"), (599, "x")),
 )
+_ODD = (
+    *(b"\r\n", b"\n", b"\r", b"\0", b":", b" ", b"\t", b"\r\n\r\n", b"\xff", b"0", b"fffffffff"),
+    *(b"\r\nContent-Length: 3", b"\r\nTransfer-Encoding: chunked", b"\r\nTransfer-Encoding: gzip"),
+    *(b"\r\nContent-Length: 3\r\nContent-Length: 4", b"HTTP/1.1 200 OK\r\n\r\n", b"\r\n folded"),
+    *(b"\r\nContent-Length: -1", b"\r\nContent-Encoding: gzip", b"\r\nUpgrade: websocket"),
+    *(b"\r\nConnection: upgrade", b"\r\nExpect: else", b"5\r\nabcde\r\n0\r\n\r\n", b"x" * 70_000),
+)
 _STREAM = re.compile(rb'"stream"\s*:\s*true')
 _TYPES = ("text/html", "text/plain; charset=utf-8", "audio/wav", "application/problem+json")
 _WAYS: tuple[How, ...] = ("close", "reset", "half")
@@ -132,8 +140,13 @@ def _exchange(rng: Random, engine: str, *, calm: bool) -> Exchange:
     exchange = Exchange(request, answer, marked=facts.dialect.ends_marked)
     if rng.random() < 0.05:
         exchange = replace(exchange, slow=rng.randrange(1, 30))
-    if not calm and rng.random() < 0.25:
-        exchange = _with_end(rng, exchange)
+    chance = 1.0 if calm else rng.random()
+    if chance < 0.25:
+        return _with_end(rng, exchange)
+    if chance < 0.29 and not request.expects:
+        return replace(exchange, request_damage=_damage(rng))
+    if chance < 0.33:
+        return replace(exchange, answer_damage=_damage(rng))
     return exchange
 
 
@@ -153,7 +166,7 @@ def _request(rng: Random, facts: EndpointFacts, engine: str, *, calm: bool) -> R
     lines, body = _body(rng, facts, method, wanted)
     coding = ""
     if body.sent and rng.random() < 0.08:
-        coding = rng.choice(("gzip", "deflate", "GZIP", "identity"))
+        coding = rng.choice(("gzip", "deflate", "GZIP", "identity", "x-custom"))
     lines += rng.sample(_REQUEST_LINES, rng.randrange(8))
     if not calm and rng.random() < 0.03:
         lines += _OFFER
@@ -338,6 +351,18 @@ def _with_end(rng: Random, exchange: Exchange) -> Exchange:
         holding = replace(answer, holds_at=_place(rng, out))
         return replace(exchange, answer=holding, leave=Leave("held", how=how))
     return replace(exchange, leave=Leave("got", _place(rng, out + 300), how))
+
+
+def _damage(rng: Random) -> tuple[Damage, ...]:
+    """A few bytes amiss, most of them near the beginning, where the heads are."""
+    return tuple(
+        Damage(
+            at=rng.randrange(rng.choice((40, 200, 400, 2000))),
+            left_out=rng.choice((0, 1, 1, 2, 10)),
+            put_in=rng.choice((b"", rng.randbytes(1), rng.choice(_ODD))),
+        )
+        for _ in range(rng.choice((1, 1, 2, 5)))
+    )
 
 
 def _place(rng: Random, size: int) -> int:

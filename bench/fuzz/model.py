@@ -118,6 +118,16 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are not as they were meant."""
+
+    at: int
+    """Counted modulo the length."""
+    left_out: int = 0
+    put_in: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """One request and its answer."""
 
@@ -128,6 +138,16 @@ class Exchange:
     """Turns of the loop for which the client does not read."""
     marked: bool = True
     """Whether the dialect of the endpoint has an end mark, and so is read."""
+    request_damage: tuple[Damage, ...] = ()
+    """What the client writes is broken so. Nobody can say what has to come of it, but that it is
+    HTTP on both sides, and that nothing is left."""
+    answer_damage: tuple[Damage, ...] = ()
+    """The same of what the engine writes."""
+
+    @property
+    def damaged(self) -> bool:
+        """Whether any of it is."""
+        return bool(self.request_damage or self.answer_damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +172,18 @@ def cut(data: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
         if piece:
             yield piece
         start = max(start, at)
+
+
+def broken(data: bytes, damages: Sequence[Damage]) -> bytes:
+    """The data with its damages.
+
+    >>> broken(b"abcd", (Damage(1, 2, b"x"), Damage(4, 0, b"y")))
+    b'yaxd'
+    """
+    for damage in damages:
+        at = damage.at % max(len(data), 1)
+        data = data[:at] + damage.put_in + data[at + damage.left_out :]
+    return data
 
 
 def coded(data: bytes, coding: str) -> bytes:

@@ -29,7 +29,10 @@ _OWN_LINES = (
     ],
 )
 _REASONS = ("upstream_unavailable", "upstream_protocol", "upstream_timeout")
+_UNDONE = frozenset(("gzip", "deflate"))
+"""Codings that a request may come in and its body is freed of."""
 _MOST_TRIES = 2
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _UNDECIDED = 48
 """Bytes of a stream that may be held back, because they may become an error."""
 
@@ -45,6 +48,10 @@ class Sent:
 
 def faults(exchange: Exchange, name: str, script: Script, got: Got, host: str) -> Iterator[str]:
     """Everything that was not as it had to be."""
+    if exchange.damaged:
+        if got.fault:
+            yield got.fault
+        return
     tries = script.received
     for received in tries:
         yield from _request_faults(exchange.request, name, received, host, left=got.left)
@@ -89,6 +96,8 @@ def _request_lines(request: Request, name: str, host: str) -> Lines:
     if not body and request.method not in {"POST", "PUT", "PATCH"}:
         framing = []
     passed = [*request.lines, ("X-Fuzz", name)]
+    if request.coding and request.coding.lower() not in _UNDONE:
+        passed.append(("Content-Encoding", request.coding))
     dropped = _HOP_BY_HOP | _named(request.lines)
     kept = [line for line in passed if _passes(line[0], dropped)]
     if request.strips:
@@ -157,8 +166,7 @@ def _whole_faults(exchange: Exchange, got: Got, body: bytes, *, ended: bool) -> 
 
 def _unended_faults(exchange: Exchange, got: Got, body: bytes) -> Iterator[str]:
     """Of a stream that its connection's end has ended, and no end mark."""
-    begins = len(body) < _UNDECIDED or exchange.answer.early_error is not None
-    if got.status == 502 and begins:
+    if got.status == 502 and _held(exchange.answer, body):
         return
     if got.complete and not _is_ending(got.body, body):
         yield f"no error at the end of a stream that was cut: {got.body[-200:]!r}"
@@ -197,7 +205,7 @@ def _broken_faults(exchange: Exchange, got: Got, sent: Sent) -> Iterator[str]:
 def _unanswered_faults(exchange: Exchange, got: Got, sent: Sent) -> Iterator[str]:
     """Of an error of ours in place of an answer."""
     answer = exchange.answer
-    held = len(sent.body) < _UNDECIDED or answer.resets or answer.early_error is not None
+    held = answer.resets or _held(answer, sent.body)
     if sent.body and not (held or answer.status >= 500 or answer.status in {429, 503}):
         yield "502 after the first byte had come"
     if not got.complete or not (exchange.request.method == "HEAD" or _is_error(got.body)):
@@ -230,7 +238,8 @@ def _line_faults(exchange: Exchange, got: Got) -> Iterator[str]:
     lines = list(answer.lines)
     if answer.framing == "length":
         lines.append(("Content-Length", str(len(answer.body))))
-    if request.strips and answer.event_stream:
+    bodiless = request.method == "HEAD" or answer.status in {204, 304}
+    if _is_read(exchange) and not bodiless:  # an error or a comment of ours may come in
         dropped |= _OF_LENGTH
     kept = [line for line in lines if _passes(line[0], dropped)]
     if list(got.lines[: len(kept)]) != kept:
@@ -308,9 +317,16 @@ def _surely_shown(exchange: Exchange, body: bytes) -> bytes:
             break
         shown.append(part.shown)
         left -= len(part.sent)
-    while shown and not shown[-1].strip(b"\r\n"):
-        shown.pop()  # blank lines may be the beginning of what never came
+    while shown and (not shown[-1].strip(b"\r\n") or not shown[-1].endswith(_EVENT_ENDS)):
+        shown.pop()  # no event yet; blank lines too may be the beginning of what never came
     return b"".join(shown)
+
+
+def _held(answer: Answer, body: bytes) -> bool:
+    """Whether so much of a stream may be held back: its first event may still be an error."""
+    first = next((part.sent for part in answer.parts if part.sent.strip(b"\r\n")), b"")
+    named = b"error" in body and len(body) <= len(first) + 8
+    return len(body) < _UNDECIDED or named or answer.early_error is not None
 
 
 def _ended(answer: Answer, body: bytes) -> bool:

@@ -57,6 +57,10 @@ def _smaller_exchanges(exchange: Exchange) -> Iterator[Exchange]:
         yield replace(exchange, leave=None)
     if exchange.slow:
         yield replace(exchange, slow=0)
+    for name in ("request_damage", "answer_damage"):
+        damages = getattr(exchange, name)
+        for index in range(len(damages) if len(damages) > 1 else 0):
+            yield replace(exchange, **{name: damages[:index] + damages[index + 1 :]})
     for request in _plainer(exchange.request, _PLAIN_REQUEST):
         yield replace(exchange, request=request)
     for answer in (*_shorter(exchange.answer), *_plainer(exchange.answer, _PLAIN_ANSWER)):

@@ -105,8 +105,14 @@ def stream(rng: Random, dialect: str, *, strips: bool, ended: bool) -> tuple[Par
             parts.append(_announcing(event))
         else:
             parts.append(_same(event))
-    if strips and rng.random() < 0.9:
+    if strips and rng.random() < 0.1 and dialect in {"openai", "completions"}:
+        # A server that sends usage to everybody, beside output: then it is the client's too.
+        beside = {"id": "x", "choices": [{"index": 0, "delta": {}}], "usage": _USAGE}
+        parts.append(_same(writer.event(beside)))
+        parts.append(_same(writer.event(_usage_chunk(rng))))
+    elif strips and rng.random() < 0.9:
         parts.append(Part(writer.event(_usage_chunk(rng)), b""))
+    writer.plain = True  # a mark is the last that its event has to say
     if ended:
         parts += map(_same, _END.get(dialect, _done)(writer))
     elif rng.random() < 0.3:

@@ -112,6 +112,10 @@ class World:
             if wrong
         ]
         left = await self._left()
+        damaged = any(e.request_damage for _, played in dialogues for e in played.exchanges)
+        if self.engine.strangers and not damaged:
+            left.append("engine was sent a request that nobody has made")
+        self.engine.strangers = 0
         if not left:
             left = [f"afterwards: {fault}" for fault in await self._play(_ORDINARY)]
         # Not before: the request of a client that has gone may still be on its way.
@@ -124,7 +128,7 @@ class World:
         names = [f"{self.count + index:07d}" for index in range(len(dialogue.exchanges))]
         self.count += len(names)
         scripts = [
-            Script(exchange.answer, exchange.request.method == "HEAD")
+            Script(exchange.answer, exchange.request.method == "HEAD", exchange.answer_damage)
             for exchange in dialogue.exchanges
         ]
         self.engine.scripts.update(zip(names, scripts, strict=True))

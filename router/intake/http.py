@@ -35,7 +35,6 @@ BODY_S = 600.0
 """For a whole body to arrive: half a megabit a second carries the largest accepted by default."""
 
 _LAST_WORDS_S = 1.0
-
 _UNDONE = frozenset(("gzip", "deflate", "br", "zstd"))
 """Content codings of requests that aiohttp's server undoes."""
 

@@ -483,9 +483,7 @@ class _Run:
         return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
 
     def let_go(self) -> None:
-        """Cuts what refers back to this object, so that nobody has to look for it: with it goes the
-        request's body.
-        """
+        """Cuts what refers back to this object: with it goes the request's body, at once."""
         self._sink.feed_from(None)
         self._transfer = self._keep_alive = self._last = None
 

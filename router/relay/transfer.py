@@ -11,7 +11,7 @@ from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts, Replica
 from router.fleet.state import Lease
 from router.relay.early import EarlyError, early_error, undecided
-from router.relay.harvest import Harvest, StreamHarvest, harvest_for
+from router.relay.harvest import Harvest, PassThrough, StreamHarvest, harvest_for
 from router.relay.headers import header, to_client
 from router.relay.sink import ResponseSink
 from router.relay.upstream import UpstreamError, UpstreamResponse
@@ -19,6 +19,7 @@ from router.types import AttemptEnd, Headers, RequestContext
 
 _OK = 200
 _BOM = b"\xef\xbb\xbf"
+_WITHOUT_BODY = frozenset((204, 304))
 
 
 class OvertakenError(Exception):
@@ -67,13 +68,17 @@ class Transfer:
     ) -> None:
         """Args: `commit` is told that the first byte is here, and may raise to refuse it."""
         self.pool = pool
-        self.harvest: Harvest = harvest_for(
-            FACTS[ctx.request.endpoint].dialect,
-            content_type=header(response.headers, "content-type") or "",
-            content_encoding=header(response.headers, "content-encoding") or "",
-            markers=pool.adapter.markers,
-            strip_usage=ask.strip_usage,
-        )
+        self.harvest: Harvest
+        if ctx.method == "HEAD" or response.status in _WITHOUT_BODY:
+            self.harvest = PassThrough()  # no body comes, so none is missing
+        else:
+            self.harvest = harvest_for(
+                FACTS[ctx.request.endpoint].dialect,
+                content_type=header(response.headers, "content-type") or "",
+                content_encoding=header(response.headers, "content-encoding") or "",
+                markers=pool.adapter.markers,
+                strip_usage=ask.strip_usage,
+            )
         self.lease = lease
         self.response = response
         self._request_id = ctx.request_id

@@ -166,6 +166,17 @@ async def test_compressed_request_body(app: Application, plain: ScriptedBackend)
     assert plain.requests[0].header("content-encoding") == []
 
 
+async def test_request_body_in_a_coding_of_its_own(
+    app: Application, plain: ScriptedBackend
+) -> None:
+    """A coding that nobody here can undo stays, and so does its name."""
+    plain.always(wire.llama_chat())
+    lines = ("Content-Encoding: x-custom",)
+    await ask(app.data_url, request_bytes(b"?", "/v1/things/new", headers=lines))
+    assert plain.requests[0].body == b"?"
+    assert plain.requests[0].header("content-encoding") == ["x-custom"]
+
+
 async def test_expect_continue(app: Application, plain: ScriptedBackend) -> None:
     """A client that waits for leave to send its body gets it; the engine is not asked to give it."""
     body = wire.chat()

@@ -310,6 +310,19 @@ async def test_stream_of_a_told_length_that_breaks_off(
     assert (await only_decision(app))["status"] == "failed"
 
 
+async def test_head_of_a_stream_is_whole_without_a_body(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """An answer to HEAD says what the stream would be; nothing of it is missing."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    plain.then(send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"), close())
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(b"", "/v1/responses/resp_1", method="HEAD"))
+        head = await client.head()
+        assert (head.status, head.one("content-type")) == (200, "text/event-stream")
+    assert len(plain.requests) == 1
+
+
 async def test_stream_of_a_told_length_that_lacks_its_last_byte(
     start: Start, plain: ScriptedBackend, tmp_path: Path
 ) -> None:
