@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("overhead.jsonl"))
     parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--tries", type=int, default=5, help="most samples for one that counts")
     parser.add_argument("--read", action="store_true", help="only read what --out holds")
     options = parser.parse_args()
     if not options.read:
@@ -108,7 +109,8 @@ def run(options: argparse.Namespace) -> None:
         *("--peers", str(folder / "peers.toml"), "--peers", str(HERE / "peers.toml")),
         *("--proxies", f"{options.peers},specroute"),
         *("--scenarios", ",".join(scenarios)),
-        *("--rounds", str(options.rounds), "--out", str(options.out)),
+        *("--rounds", str(options.rounds), "--tries", str(options.tries)),
+        *("--out", str(options.out)),
     ]
     subprocess.run(command, check=True, env=os.environ)
 
