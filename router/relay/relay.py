@@ -6,8 +6,7 @@ Whatever happens, `finish` is called exactly once with the outcome.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from http.client import responses
 
 from policies.types import ArmId, Status
@@ -26,10 +25,11 @@ from router.relay.attempts import (
     retry_after_s,
     says_prompt_too_long,
 )
-from router.relay.harvest import Harvest
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.keepalive import KeepAlive, is_plain_stream
+from router.relay.measured import reading_of, status_of, tpot_of, was_held
 from router.relay.sink import ResponseSink
+from router.relay.spare import Spare, whole_error
 from router.relay.told import EngineError
 from router.relay.transfer import EarlyAnswerError, OvertakenError, Transfer
 from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
@@ -46,35 +46,10 @@ from router.types import (
 FinishFn = Callable[[Outcome], None]
 
 _SERVERS_PER_ARM = 2
-_MIN_TOKENS_FOR_TPOT = 2
 _OK = 200
 _SERVER_ERROR = 500
-_REDIRECT = 300
-_CLIENT_ERROR = 400
-_MOST_ERROR_BYTES = 256 * 1024
-"""Of an error that is held back while another server is tried."""
-_ERROR_BODY_S = 10.0
 
 _BUSY = frozenset((429, 503))
-_POOLS_FAULT = frozenset((404, 405, 429))
-"""Path and model are ours by now, and a full server is no client's fault: who drew this pool would
-have been served by another."""
-_CREDENTIAL_REFUSED = frozenset((401, 403))
-
-_HELD_S = 0.05
-_HELD_SHARE = 0.1
-"""A client that holds its answer up for longer than both has measured itself, not the pool."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Spare:
-    """An engine's error, kept in case no other server does better."""
-
-    pool: PoolFacts
-    status: int
-    reason: str
-    headers: Headers
-    body: bytes
 
 
 class Relay:
@@ -173,7 +148,7 @@ class _Run:
         self._begun: asyncio.Future[None] | None = None
         self._goes_on = True
         """Whether the baseline may still be tried."""
-        self._spare: _Spare | None = None
+        self._spare: Spare | None = None
         self._sent_s: float | None = None
         self._status = Status.FAILED
         self._transfer: Transfer | None = None
@@ -398,10 +373,10 @@ class _Run:
         return ask
 
     async def _refused(self, pool: PoolFacts, response: UpstreamResponse) -> AttemptEnd:
-        body = await _whole(response)
-        return self._keep(_Spare(pool, response.status, response.reason, response.headers, body))
+        body = await whole_error(response)
+        return self._keep(Spare(pool, response.status, response.reason, response.headers, body))
 
-    def _keep(self, spare: _Spare) -> AttemptEnd:
+    def _keep(self, spare: Spare) -> AttemptEnd:
         """Keeps an engine's error in case no other server does better."""
         self._spare = spare
         if spare.status in _BUSY:
@@ -411,7 +386,7 @@ class _Run:
         if spare.status >= _SERVER_ERROR:
             self._status = Status.REJECTED  # it says that the prompt is too long
         else:
-            self._status = _status_of(spare.status, spare.pool, broken=spare.status == _OK)
+            self._status = status_of(spare.status, spare.pool, broken=spare.status == _OK)
         return AttemptEnd.ANSWERED
 
     async def _pass_through(
@@ -435,9 +410,9 @@ class _Run:
         except EarlyAnswerError as early:
             status, body = early.error.status, early.error.body
             headers = (("Content-Type", "application/json"), ("Content-Length", str(len(body))))
-            return self._keep(_Spare(pool, status, responses.get(status, ""), headers, body))
+            return self._keep(Spare(pool, status, responses.get(status, ""), headers, body))
         self.http_status = response.status
-        self._status = _status_of(
+        self._status = status_of(
             response.status, pool, broken=broke_off is not None or transfer.harvest.broken
         )
         if broke_off is not None:
@@ -472,7 +447,7 @@ class _Run:
         self.http_status = transfer.status
         harvest = transfer.harvest
         if harvest.complete:
-            self._status = _status_of(transfer.status, transfer.pool, broken=harvest.broken)
+            self._status = status_of(transfer.status, transfer.pool, broken=harvest.broken)
         else:
             self._status = Status.ABORTED
 
@@ -497,10 +472,10 @@ class _Run:
         if transfer is not None:
             harvest = transfer.harvest
             if self._status is Status.OK:
-                reading = _reading(transfer.pool, ctx, harvest.answer())
+                reading = reading_of(transfer.pool, ctx, harvest.answer())
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
-                tpot_s = _tpot_s(harvest, reading.tokens)
+                tpot_s = tpot_of(harvest, reading.tokens)
         return Outcome(
             status=self._status,
             http_status=self.http_status,
@@ -515,7 +490,7 @@ class _Run:
             overhead_s=self._overhead_s(),
             error=self.error,
             unread=reading.unread,
-            held=self._sink.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
+            held=was_held(self._sink.held_s, e2e_s),
         )
 
 
@@ -523,55 +498,3 @@ def _head_limit(replica: Replica, *, streamed: bool) -> float:
     """The head comes before the content and before the end, so their limits are also its own."""
     limits = (replica.first_content_s if streamed else None, replica.total_s)
     return min((limit for limit in limits if limit is not None), default=replica.header_s)
-
-
-def _reading(pool: PoolFacts, ctx: RequestContext, answer: Mapping[str, object] | None) -> Reading:
-    if answer is None:
-        return Reading(unread=("answer",))
-    return pool.adapter.read(ctx.request, answer)
-
-
-async def _whole(response: UpstreamResponse) -> bytes:
-    """An error's body.
-
-    Raises:
-        UpstreamError: It broke off, or is far too long for one.
-    """
-    parts: list[bytes] = []
-    size = 0
-
-    def receive(piece: bytes) -> None:
-        nonlocal size
-        size += len(piece)
-        if size > _MOST_ERROR_BYTES:
-            raise UpstreamError(
-                AttemptEnd.SERVER_ERROR, Reason.UPSTREAM_PROTOCOL, "an error without end"
-            )
-        parts.append(piece)
-
-    try:
-        async with asyncio.timeout(_ERROR_BODY_S):
-            await response.copy_to(receive)
-    except TimeoutError as error:
-        raise UpstreamError(
-            AttemptEnd.SERVER_ERROR, Reason.UPSTREAM_TIMEOUT, "an error that did not end"
-        ) from error
-    return b"".join(parts)
-
-
-def _status_of(http_status: int, pool: PoolFacts, *, broken: bool) -> Status:
-    if http_status >= _SERVER_ERROR or http_status in _POOLS_FAULT:
-        return Status.FAILED
-    if http_status in _CREDENTIAL_REFUSED and pool.has_key:
-        return Status.FAILED  # it was our key, not the client's
-    if http_status >= _CLIENT_ERROR:
-        return Status.REJECTED
-    # A redirect is not followed and no client expects one: whoever sent it is no engine.
-    return Status.FAILED if broken or http_status >= _REDIRECT else Status.OK
-
-
-def _tpot_s(harvest: Harvest, tokens: int | None) -> float | None:
-    first, last = harvest.first_content_s, harvest.last_content_s
-    if first is None or last is None or tokens is None or tokens < _MIN_TOKENS_FOR_TPOT:
-        return None
-    return (last - first) / (tokens - 1)
