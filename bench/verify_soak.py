@@ -106,8 +106,9 @@ async def _read(proxy: Proxy, began: float) -> Reading:
 async def soak(*, streams: int, seconds: float, abort_share: float) -> tuple[list[Reading], Counts]:
     """Runs the soak; returns readings over its course and what the clients saw."""
     counts = Counts()
-    plain = Backend(events=64, gap_s=0.02, tokens_per_step=1.0)
-    draft = Backend(events=64, gap_s=0.01, tokens_per_step=2.0)
+    # Slow enough for one core to feed them all: a stream takes six seconds, or three.
+    plain = Backend(events=64, gap_s=0.1, tokens_per_step=1.0)
+    draft = Backend(events=64, gap_s=0.05, tokens_per_step=2.0)
     async with (
         serving(plain) as plain_url,
         serving(draft) as draft_url,

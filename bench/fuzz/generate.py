@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -74,7 +75,8 @@ _ANSWER_LINES: Lines = (
     ("Server", "engine"),
     ("Date", "Sun, 29 Nov 2026 16:28:03 GMT"),
     ("Set-Cookie", "a=1; Path=/"),
-    ("set-cookie", "b=2; HttpOnly"),
+    ("Set-Cookie", "b=2; HttpOnly"),
+    ("set-cookie", "c=3"),
     ("X-Name", "caf\xe9"),
     ("X-Empty", ""),
     ("ETag", 'W/"abc"'),
@@ -264,7 +266,20 @@ def _answer(rng: Random, facts: EndpointFacts, request: Request, *, calm: bool) 
         if rng.random() < 0.5:
             answer = replace(answer, lines=(*answer.lines, ("Connection", "close")))
     whole = answer_bytes(answer, bodiless=request.method == "HEAD")
-    return replace(answer, cuts=_cuts(rng, len(whole)))
+    cuts = _cuts(rng, len(whole)) if rng.random() < 0.7 else _between(rng, whole, answer.parts)
+    return replace(answer, cuts=cuts)
+
+
+def _between(rng: Random, whole: bytes, parts: Sequence[Part]) -> tuple[int, ...]:
+    """Cuts between some of the parts, as engines write them."""
+    cuts: list[int] = []
+    at = 0
+    for part in parts:
+        found = whole.find(part.sent, at)
+        if found >= 0:
+            at = found + len(part.sent)
+            cuts += [found] * (rng.random() < 0.6)
+    return tuple(cuts)
 
 
 def _content(rng: Random, dialect: str, request: Request) -> Answer:

@@ -105,13 +105,8 @@ def stream(rng: Random, dialect: str, *, strips: bool, ended: bool) -> tuple[Par
             parts.append(_announcing(event))
         else:
             parts.append(_same(event))
-    if strips and rng.random() < 0.1 and dialect in {"openai", "completions"}:
-        # A server that sends usage to everybody, beside output: then it is the client's too.
-        beside = {"id": "x", "choices": [{"index": 0, "delta": {}}], "usage": _USAGE}
-        parts.append(_same(writer.event(beside)))
-        parts.append(_same(writer.event(_usage_chunk(rng))))
-    elif strips and rng.random() < 0.9:
-        parts.append(Part(writer.event(_usage_chunk(rng)), b""))
+    if strips:
+        parts += _usage(rng, writer, output)
     writer.plain = True  # a mark is the last that its event has to say
     if ended:
         parts += map(_same, _END.get(dialect, _done)(writer))
@@ -155,6 +150,23 @@ def whole(rng: Random, dialect: str) -> bytes:
 
 def _same(event: bytes) -> Part:
     return Part(event, event)
+
+
+def _usage(rng: Random, writer: Writer, output: Sequence[bytes]) -> list[Part]:
+    """Usage that only the proxy has asked for, or that the server sends to everybody."""
+    chance = rng.random()
+    if chance < 0.1:
+        return []
+    if chance < 0.2:
+        # It comes beside output too: then it is the client's.
+        beside = {"id": "x", "choices": [{"index": 0, "delta": {}}], "usage": _USAGE}
+        return [_same(writer.event(beside)), _same(writer.event(_usage_chunk(rng)))]
+    parts = [Part(writer.event(_usage_chunk(rng)), b"")]
+    if rng.random() < 0.15:
+        parts.insert(0, _same(writer.between.encode()))
+    if rng.random() < 0.3:
+        parts += map(_same, output[-2:])
+    return parts
 
 
 def _announcing(event: bytes) -> Part:

@@ -13,8 +13,9 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
 from router.endpoints.cors import Cors
@@ -57,6 +58,21 @@ class Connection(web.RequestHandler):
     """One client connection; tells the sink in use when the client is slow."""
 
     sink: ClientSink | None = None
+    body: StreamReader | None = None
+    """Of the request in work."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests; where the framing of a body breaks, its reader is told.
+
+        aiohttp would have it wait for the rest until its patience ends.
+        """
+        super().data_received(data)
+        body = self.body
+        if body is not None and not body.is_eof() and self._messages:
+            message, _ = self._messages[-1]
+            if not isinstance(message, RawRequestMessage):
+                self.body = None
+                body.set_exception(web.RequestPayloadError("broken framing"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -216,6 +232,7 @@ class ClientSink:
         """Whether the answer is whole; nothing can be said after it."""
         if isinstance(connection, Connection):
             connection.sink = self
+            connection.body = request.content
             if connection.writing_paused:
                 self.full()
 

@@ -166,6 +166,21 @@ async def test_compressed_request_body(app: Application, plain: ScriptedBackend)
     assert plain.requests[0].header("content-encoding") == []
 
 
+async def test_chunks_that_break_are_refused_at_once(
+    app: Application, plain: ScriptedBackend
+) -> None:
+    """Nobody waits for the rest of a body whose framing is broken, or holds what came of it."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with raw_client(app.data_url) as client:
+        await client.send(head + wire.chunk(b'{"model"'))
+        assert (await get(app.data_url, "/health")).status == 200  # the head has been read
+        await client.send(b"zz\r\n")
+        reply = await client.reply()
+        assert (reply.status, reply.error["code"]) == (400, "invalid_request")
+        assert await client.ended()
+    assert plain.requests == []
+
+
 async def test_request_body_in_a_coding_of_its_own(
     app: Application, plain: ScriptedBackend
 ) -> None:
