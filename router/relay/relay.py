@@ -440,7 +440,9 @@ class _Run:
         self._status = _status_of(
             response.status, pool, broken=broke_off is not None or transfer.harvest.broken
         )
-        if broke_off is not None:
+        if broke_off is Reason.UPSTREAM_TIMEOUT and self._held():
+            self._status, self.error = Status.ABORTED, broke_off.value
+        elif broke_off is not None:
             self._saw(lease, Seen.FAILED)
             self.error = broke_off.value
         elif transfer.harvest.broken and self._status is Status.FAILED:
@@ -482,6 +484,11 @@ class _Run:
             return None
         return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
 
+    def _held(self) -> bool:
+        """Whether times of this answer are those of its client."""
+        e2e_s = self._relay.clock.monotonic() - self._ctx.arrival_s
+        return self._sink.held_s > max(_HELD_S, _HELD_SHARE * e2e_s)
+
     def let_go(self) -> None:
         """Cuts what refers back to this object: with it goes the request's body, at once."""
         self._sink.feed_from(None)
@@ -515,7 +522,7 @@ class _Run:
             overhead_s=self._overhead_s(),
             error=self.error,
             unread=reading.unread,
-            held=self._sink.held_s > max(_HELD_S, _HELD_SHARE * e2e_s),
+            held=self._held(),
         )
 
 
