@@ -29,7 +29,17 @@ nginx's `send_timeout` is by default. For taking it only begins once all buffers
 MAX_HEADER_BYTES = 64 * 1024
 """Of a header's value and of the request line: as much as engines take."""
 
+MAX_HEAD_BYTES = 256 * 1024
+"""Of all lines together, which no limit on bodies counts."""
+
 _MAX_HEADERS = 256
+_TOO_LARGE_BODY = RequestError(
+    Reason.INVALID_REQUEST, "The head of the request is too large."
+).body()
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+) % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY)
 
 _log = logging.getLogger("specroute.http")
 
@@ -57,6 +67,8 @@ class Connection(web.RequestHandler):
     """One client connection; tells the sink in use when the client is slow."""
 
     sink: ClientSink | None = None
+    _head_bytes = 0
+    """Read of a head that is not whole."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -65,6 +77,18 @@ class Connection(web.RequestHandler):
             # Each write goes to the socket at once instead of in a round of the loop of its own,
             # and what the socket does not take is all that is held for a slow client.
             transport.set_write_buffer_limits(high=1, low=0)
+
+    def data_received(self, data: bytes) -> None:
+        """Something was read."""
+        super().data_received(data)
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self._head_bytes = 0  # a request is there, and whatever comes now belongs to it
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES and self.transport is not None:
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.force_close()
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
