@@ -37,6 +37,7 @@ from router.types import (
     Attempt,
     AttemptEnd,
     Decision,
+    Endpoint,
     Headers,
     Outcome,
     ReplicaId,
@@ -60,6 +61,8 @@ _POOLS_FAULT = frozenset((404, 405, 429))
 """Path and model are ours by now, and a full server is no client's fault: who drew this pool would
 have been served by another."""
 _CREDENTIAL_REFUSED = frozenset((401, 403))
+_REPEATED_AT_A_RISK = frozenset(("POST", "PATCH"))
+_MAY_HAVE_ACTED = frozenset((AttemptEnd.DISCONNECTED, AttemptEnd.SERVER_ERROR))
 
 _HELD_S = 0.05
 _HELD_SHARE = 0.1
@@ -139,6 +142,7 @@ class _Run:
         "_keep_alive",
         "_last",
         "_lost",
+        "_once",
         "_placement",
         "_relay",
         "_sent_s",
@@ -170,6 +174,9 @@ class _Run:
         self._placement: Placement | None = None
         self._tried: set[ReplicaId] = set()
         self._lost = 0
+        self._once = ctx.request.endpoint is Endpoint.OTHER and ctx.method in _REPEATED_AT_A_RISK
+        """Whether doing it twice may not be the same as once (RFC 9110, section 9.2.2): nobody here
+        knows what such a request does, which may be the upload of a file or the start of a job."""
         self._begun: asyncio.Future[None] | None = None
         self._goes_on = True
         """Whether the baseline may still be tried."""
@@ -260,7 +267,11 @@ class _Run:
                 return True
             follows = FOLLOWS[end]
             self._lost += end is AttemptEnd.DISCONNECTED
-            self._goes_on = follows.baseline and self._lost < MOST_LOST
+            self._goes_on = (
+                follows.baseline
+                and self._lost < MOST_LOST
+                and not (self._once and end in _MAY_HAVE_ACTED)
+            )
             if not self._goes_on or not (follows.same_arm or pool.arm.baseline):
                 return False
         return False
@@ -313,7 +324,7 @@ class _Run:
         return error
 
     async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
-        end = await self._try(pool, lease, fresh=False)
+        end = await self._try(pool, lease, fresh=self._once)
         if end is AttemptEnd.STALE:
             end = await self._try(pool, lease, fresh=True)
         if end is AttemptEnd.BUSY and self._spare is not None:
