@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -180,6 +181,8 @@ _REST = _balanced(Endpoint.OTHER, "/v1/{rest}", methods=_ANY, body="any")
 _NOT_FOR_CLIENTS = frozenset(("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/loads"))
 """They show or change one server of a pool, behind the back of whoever runs it."""
 
+_NOT_IN_A_PATH = re.compile(r"[\x00-\x1f\x7f\\]")
+
 _EXACT = {path: facts for facts in TABLE for path in facts.paths if "{" not in path}
 
 
@@ -243,8 +246,8 @@ def _find(path: str) -> EndpointFacts | None:
     exact = _EXACT.get(decoded)
     if exact is not None:
         return exact
-    if not decoded.startswith("/v1/") or _strays(decoded):
-        return None
+    if not decoded.startswith("/v1/") or "#" in path or _strays(decoded):
+        return None  # servers cut a path off at the first "#", as if it were a page's address
     for before, after, facts in _TEMPLATES:
         if _fits(decoded, before, after) and (
             facts.model_in is ModelIn.PATH or "/" not in decoded[len(before) : -len(after) or None]
@@ -261,7 +264,8 @@ def _strays(path: str) -> bool:
     """Whether a server that tidies paths up could take this one for another than we do."""
     return (
         path.removesuffix("/") in _NOT_FOR_CLIENTS
-        or "\\" in path
+        # Starlette takes a line end after a path for nothing, others end a text at NUL.
+        or _NOT_IN_A_PATH.search(path) is not None
         or any(part in {"", ".", ".."} for part in path.removesuffix("/").split("/")[1:])
         or path == "/v1/"
     )

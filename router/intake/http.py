@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
 from policies.values import value
@@ -275,8 +275,8 @@ class _Edge:
             raise _too_large()
         self._memory.check(request.content_length or 0)
         expected = request.headers.get("Expect")
-        if expected is None:
-            return
+        if expected is None or request.version < HttpVersion11:
+            return  # to a client of HTTP/1.0 the leave would be the answer (RFC 9110, 10.1.1)
         if expected.lower() != "100-continue":
             raise RequestError(Reason.EXPECTATION_FAILED, "Only `100-continue` can be expected.")
         if request.transport is not None:

@@ -30,7 +30,17 @@ nginx's `send_timeout` is by default. For taking it only begins once all buffers
 MAX_HEADER_BYTES = 64 * 1024
 """Of a header's value and of the request line: as much as engines take."""
 
+MAX_HEAD_BYTES = 256 * 1024
+"""Of all lines together, which no limit on bodies counts."""
+
 _MAX_HEADERS = 256
+_TOO_LARGE_BODY = RequestError(
+    Reason.INVALID_REQUEST, "The head of the request is too large."
+).body()
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+) % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY)
 
 _log = logging.getLogger("specroute.http")
 
@@ -60,19 +70,8 @@ class Connection(web.RequestHandler):
     sink: ClientSink | None = None
     body: StreamReader | None = None
     """Of the request in work."""
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes of requests; where the framing of a body breaks, its reader is told.
-
-        aiohttp would have it wait for the rest until its patience ends.
-        """
-        super().data_received(data)
-        body = self.body
-        if body is not None and not body.is_eof() and self._messages:
-            message, _ = self._messages[-1]
-            if not isinstance(message, RawRequestMessage):
-                self.body = None
-                body.set_exception(web.RequestPayloadError("broken framing"))
+    _head_bytes = 0
+    """Read of a head that is not whole."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -81,6 +80,28 @@ class Connection(web.RequestHandler):
             # Each write goes to the socket at once instead of in a round of the loop of its own,
             # and what the socket does not take is all that is held for a slow client.
             transport.set_write_buffer_limits(high=1, low=0)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests, within limits that aiohttp does not have.
+
+        Where the framing of a body breaks its reader is told; aiohttp would have it wait for the
+        rest until its patience ends. And a head is bounded as a whole, not only line by line.
+        """
+        super().data_received(data)
+        body = self.body
+        if body is not None and not body.is_eof() and self._messages:
+            message, _ = self._messages[-1]
+            if not isinstance(message, RawRequestMessage):
+                self.body = None
+                body.set_exception(web.RequestPayloadError("broken framing"))
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self._head_bytes = 0  # a request is there, and whatever comes now belongs to it
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES and self.transport is not None:
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.force_close()
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""

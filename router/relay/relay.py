@@ -37,6 +37,7 @@ from router.types import (
     Attempt,
     AttemptEnd,
     Decision,
+    Endpoint,
     Headers,
     Outcome,
     ReplicaId,
@@ -50,6 +51,8 @@ _OK = 200
 _SERVER_ERROR = 500
 
 _BUSY = frozenset((429, 503))
+_REPEATED_AT_A_RISK = frozenset(("POST", "PATCH"))
+_MAY_HAVE_ACTED = frozenset((AttemptEnd.DISCONNECTED, AttemptEnd.SERVER_ERROR))
 
 
 class Relay:
@@ -114,6 +117,7 @@ class _Run:
         "_keep_alive",
         "_last",
         "_lost",
+        "_once",
         "_placement",
         "_relay",
         "_sent_s",
@@ -145,6 +149,9 @@ class _Run:
         self._placement: Placement | None = None
         self._tried: set[ReplicaId] = set()
         self._lost = 0
+        self._once = ctx.request.endpoint is Endpoint.OTHER and ctx.method in _REPEATED_AT_A_RISK
+        """Whether doing it twice may not be the same as once (RFC 9110, section 9.2.2): nobody here
+        knows what such a request does, which may be the upload of a file or the start of a job."""
         self._begun: asyncio.Future[None] | None = None
         self._goes_on = True
         """Whether the baseline may still be tried."""
@@ -235,7 +242,11 @@ class _Run:
                 return True
             follows = FOLLOWS[end]
             self._lost += end is AttemptEnd.DISCONNECTED
-            self._goes_on = follows.baseline and self._lost < MOST_LOST
+            self._goes_on = (
+                follows.baseline
+                and self._lost < MOST_LOST
+                and not (self._once and end in _MAY_HAVE_ACTED)
+            )
             if not self._goes_on or not (follows.same_arm or pool.arm.baseline):
                 return False
         return False
@@ -288,7 +299,7 @@ class _Run:
         return error
 
     async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
-        end = await self._try(pool, lease, fresh=False)
+        end = await self._try(pool, lease, fresh=self._once)
         if end is AttemptEnd.STALE:
             end = await self._try(pool, lease, fresh=True)
         if end is AttemptEnd.BUSY and self._spare is not None:
@@ -415,7 +426,9 @@ class _Run:
         self._status = status_of(
             response.status, pool, broken=broke_off is not None or transfer.harvest.broken
         )
-        if broke_off is not None:
+        if broke_off is Reason.UPSTREAM_TIMEOUT and self._held():
+            self._status, self.error = Status.ABORTED, broke_off.value
+        elif broke_off is not None:
             self._saw(lease, Seen.FAILED)
             self.error = broke_off.value
         elif transfer.harvest.broken and self._status is Status.FAILED:
@@ -457,6 +470,11 @@ class _Run:
             return None
         return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
 
+    def _held(self) -> bool:
+        """Whether times of this answer are those of its client."""
+        e2e_s = self._relay.clock.monotonic() - self._ctx.arrival_s
+        return was_held(self._sink.held_s, e2e_s)
+
     def let_go(self) -> None:
         """Cuts what refers back to this object: with it goes the request's body, at once."""
         self._sink.feed_from(None)
@@ -490,7 +508,7 @@ class _Run:
             overhead_s=self._overhead_s(),
             error=self.error,
             unread=reading.unread,
-            held=was_held(self._sink.held_s, e2e_s),
+            held=self._held(),
         )
 
 

@@ -203,6 +203,15 @@ async def test_expect_continue(app: Application, plain: ScriptedBackend) -> None
     assert plain.requests[0].header("expect") == []
 
 
+async def test_http_1_0_client_that_expects(app: Application, plain: ScriptedBackend) -> None:
+    """It knows no interim answers: the first thing it gets is the answer."""
+    plain.always(wire.llama_chat())
+    lines = ("Expect: 100-continue",)
+    reply = await ask(app.data_url, request_bytes(wire.chat(), headers=lines, version="HTTP/1.0"))
+    assert reply.status == 200
+    assert plain.requests[0].header("expect") == []
+
+
 async def test_http_1_0_client(start: Start, plain: ScriptedBackend, tmp_path: Path) -> None:
     """A client of HTTP/1.0 gets a stream without chunks, ended by the end of the connection."""
     events = wire.llama_events()

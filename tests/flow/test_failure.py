@@ -525,3 +525,35 @@ async def test_page_with_status_200_is_no_answer(
     reply = await ask(app.data_url, request_bytes(wire.chat()))
     assert (reply.status, reply.body) == (200, b"oops")
     assert (await only_decision(app))["status"] == "failed"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE"])
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"])
+async def test_what_nobody_knows_is_done_once(  # noqa: PLR0917 - fixtures
+    start: Start,
+    plain: ScriptedBackend,
+    fast: ScriptedBackend,
+    tmp_path: Path,
+    method: str,
+    answer: bytes,
+) -> None:
+    """A request that its server may have carried out goes to another only where that is the same."""
+    for backend in (plain, fast):
+        backend.always(lambda _: [send(answer), close()])
+    app = await start(config_of(pool("plain", plain, fast), folder=tmp_path))
+    reply = await ask(app.data_url, request_bytes(b"{}", "/v1/files", method=method))
+    assert reply.status == (500 if answer else 502)
+    asked = len(plain.requests) + len(fast.requests)
+    assert asked == (1 if method in ("POST", "PATCH") else 2)
+
+
+async def test_what_is_done_once_gets_a_fresh_connection(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """One that is kept may be dead already, and nobody could tell whether the request arrived."""
+    plain.always(wire.llama_chat())
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    for _ in range(2):
+        reply = await ask(app.data_url, request_bytes(b"{}", "/v1/files"))
+        assert reply.status == 200
+    assert len({received.connection for received in plain.requests}) == 2

@@ -10,7 +10,7 @@ import pytest
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.flow_backend import ScriptedBackend, send, until_gone
-from tests.support.flow_client import ask, request_bytes
+from tests.support.flow_client import ask, raw_client, request_bytes
 from tests.support.flow_world import config_of, only_decision, pool
 
 ROLE = wire.llama_chunk({"role": "assistant", "content": None})
@@ -72,6 +72,26 @@ async def test_content_that_stops(
     assert (status, line["error"]) == (200, "upstream_timeout")
     assert body.startswith(WORD)
     assert body.endswith(wire.DONE)
+
+
+async def test_a_client_that_holds_its_answer_up_past_the_limit(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """The answer ends, but nobody is told that the server had failed: the client had."""
+    block = wire.chunk(wire.llama_chunk({"content": "x" * 65_536}))
+    plain.then(send(wire.STREAM_HEAD), *[send(block) for _ in range(1000)], until_gone())
+    made = pool(
+        "plain", plain, timeouts={"total_s": 5 * SOON_S}, health={"breaker": {"failures": 1}}
+    )
+    app = await start(config_of(made, folder=tmp_path))
+    async with raw_client(app.data_url, buffer=65_536) as client:
+        await client.send(request_bytes(wire.chat(stream=True)))
+        await client.head()
+        await plain.all_gone()
+    line = await only_decision(app)
+    assert (line["status"], line["error"], line["held"]) == ("aborted", "upstream_timeout", True)
+    [shown] = app.state()["routes"][0]["pools"][0]["replicas"]
+    assert shown["breaker"] == "closed"
 
 
 async def test_a_stream_with_content_outlives_the_limit_of_the_first(

@@ -134,6 +134,34 @@ async def test_framing_that_can_be_read_in_two_ways(
     assert in_flight(app) == 0
 
 
+def head_of(lines: int) -> bytes:
+    """A request whose head has so many lines of eight thousand bytes, and is not finished."""
+    return hostile(*("X-A: " + "a" * 8_000,) * lines)[:-2]
+
+
+async def test_a_head_of_many_lines_is_a_head(app: Application, plain: ScriptedBackend) -> None:
+    """Each of them within its limit, and all together within theirs."""
+    data = head_of(30) + b"Content-Length: %d\r\n\r\n%b" % (len(CHAT), CHAT)
+    assert (await ask(app.data_url, data)).status == 200
+    assert len(plain.requests[0].header("x-a")) == 30
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_head_without_end_is_not_kept(
+    app: Application, plain: ScriptedBackend, before: int
+) -> None:
+    """It is refused long before its end, also on a connection that has served a request."""
+    async with raw_client(app.data_url) as client:
+        for _ in range(before):
+            await client.send(request_bytes(wire.chat()))
+            assert (await client.reply()).status == 200
+        await client.send(head_of(33))
+        reply = await client.reply()
+        assert (reply.status, reply.error["code"]) == (431, "invalid_request")
+        await client.ended()
+    assert len(plain.requests) == before
+
+
 async def test_the_host_of_a_client_decides_nothing(
     app: Application, plain: ScriptedBackend, fast: ScriptedBackend
 ) -> None:

@@ -111,6 +111,10 @@ def test_what_a_path_is(method: str, path: str, endpoint: Endpoint, served_by: S
         "/v1/load_lora_adapter/",
         "/v1/%6coad_lora_adapter",
         "/v1//load_lora_adapter",
+        "/v1/load_lora_adapter#x",
+        "/v1/load_lora_adapter%0a",
+        "/v1/load_lora_adapter%00",
+        "/v1/x#y",
         "*",
         "http://other/v1/models",
     ],
@@ -120,6 +124,11 @@ def test_what_is_no_business_of_clients_is_unknown(path: str) -> None:
     with pytest.raises(RequestError) as caught:
         look_up("POST", path)
     assert caught.value.reason is Reason.UNKNOWN_PATH
+
+
+def test_a_quoted_hash_is_a_part_of_a_name() -> None:
+    """Only one that stands as it is would be cut off by a server."""
+    assert look_up("POST", "/v1/things/c%23").endpoint is Endpoint.OTHER
 
 
 @given(st.text(max_size=40))

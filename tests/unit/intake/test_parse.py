@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from router.errors import Reason, RequestError
-from router.intake.parse import MOST_CONTAINERS, parse_request
+from router.intake.parse import MOST_CONTAINERS, MOST_MEMBERS, MOST_VALUES, parse_request
 from router.types import Endpoint
 
 
@@ -98,15 +98,29 @@ def test_the_client_s_headers_come_along() -> None:
     assert parse_request(Endpoint.CHAT, b'{"model":"m"}').headers == ()
 
 
-def test_a_body_of_absurdly_many_parts_is_refused() -> None:
-    """A few megabytes of brackets would hold up everybody else for seconds."""
-    body = b'{"model":"m","x":[' + b"[]," * MOST_CONTAINERS + b"1]}"
+ABSURD = {
+    "arrays": b"[]," * MOST_CONTAINERS + b"1",
+    "members": b'{"a":0' + b',"b":1' * MOST_MEMBERS + b"}",
+    "spaced members": b'{"a":0' + b',"b"\n:1' * MOST_MEMBERS + b"}",
+    "numbers": b"0" + b",1" * MOST_VALUES + b",1",
+    "numbers that are none": b"0,1.5," * 500_000 + b"1,NaN",
+}
+
+
+@pytest.mark.parametrize("values", ABSURD.values(), ids=ABSURD)
+def test_a_body_of_absurdly_many_parts_is_refused(values: bytes) -> None:
+    """A few megabytes of them would hold up everybody else for seconds."""
     with pytest.raises(RequestError) as caught:
-        parse(body)
+        parse(b'{"model":"m","x":[' + values + b"]}")
     assert (caught.value.reason, caught.value.message) == (
         Reason.INVALID_REQUEST,
-        "The request body holds too many arrays and objects.",
+        "The request body holds too many values.",
     )
+
+
+def test_a_long_prompt_of_tokens_is_not_absurd() -> None:
+    """A million of them, as numbers."""
+    assert parse(b'{"model":"m","prompt":[' + b"12345," * 1_000_000 + b"1]}") == ("m", False)
 
 
 @pytest.mark.parametrize("end", [b"1]}", b"NaN]}", b"x"])
