@@ -165,7 +165,12 @@ async def test_the_command_drains(
         "plain/0 gets requests again, slowly at first\n",
     )
     assert not replicas(app)[0]["draining"]
-    assert await drain("plain/9") == (2, "error: no server is called plain/9\n")
+    there = "there are plain/0, plain/1"
+    assert await drain("plain/9") == (2, f"error: no server is called plain/9; {there}\n")
+    assert await drain("plain/0", "--model", "tin") == (
+        2,
+        "error: no server is called plain/0: no route has the model 'tin'; there are 'tiny'\n",
+    )
     assert (await drain("plain"))[1].startswith("error: 'plain' is no server")
     assert (await drain("plain/0", url="ftp://x"))[1].startswith("error: --url")
     assert "no proxy answers" in (await drain("plain/0", url="http://127.0.0.1:1"))[1]
