@@ -584,15 +584,28 @@ class Balance(Model):
     )
 
 
+KNOWN_METHODS = (
+    "none",
+    "ngram",
+    "suffix",
+    "draft_model",
+    "medusa",
+    "eagle",
+    "eagle2",
+    "eagle3",
+    "mtp",
+    "dflash",
+    "dspark",
+)
+"""Names to keep to; another one is no error, for methods to come."""
+
+
 class Pool(Model):
     """Servers that decode in the same way: one arm of the policy."""
 
     name: Name = Field(description="Name of the pool: shown everywhere, kept in the store.")
     method: Name = Field(
-        description=(
-            "Speculative method: none, ngram, suffix, draft_model, medusa, eagle, eagle2, eagle3, "
-            "mtp, dflash, dspark, or a name of your own."
-        )
+        description=(f"Speculative method: {', '.join(KNOWN_METHODS)}, or a name of your own.")
     )
     engine: EngineName = Field(
         "generic",

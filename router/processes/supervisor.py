@@ -242,6 +242,7 @@ class Supervisor:
     async def _end_workers(self) -> None:
         self._pass_on(self._signals.first or signal.SIGINT)
         listen_ = self._loaded.config.listen
+        self._signals.say_stopping()
         try:
             async with asyncio.timeout(listen_.drain_delay_s + listen_.drain_s + _ENDING_S):
                 await self._none_kept.wait()
