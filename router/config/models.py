@@ -743,7 +743,7 @@ class Config(Model):
         if self.listen.workers > 1 and self.store.url.startswith("memory:"):
             raise ValueError(
                 f"store.url: `memory:` cannot be shared by {self.listen.workers} workers; write "
-                "`embedded:` or the URL of a server, or set listen.workers to 1"
+                "`embedded:` or the URL of a server, or ask for one (listen.workers, --workers)"
             )
         return self
 
@@ -752,5 +752,5 @@ class Config(Model):
         models = [name for route in self.routes for name in (route.model, *route.aliases)]
         twice = sorted({model for model in models if models.count(model) > 1})
         if twice:
-            raise ValueError(f"model served by two routes: {', '.join(twice)}")
+            raise ValueError(f"routes: model served by two routes: {', '.join(twice)}")
         return self
