@@ -26,6 +26,9 @@ class DrainOrder:
 Answer = tuple[int, dict[str, Any]]
 """Status and body of the reply."""
 
+_NAMED = 16
+"""Servers that an error names."""
+
 DrainFn = Callable[[DrainOrder], Awaitable[Answer]]
 
 
@@ -55,7 +58,9 @@ def drain_here(fleets: Mapping[str, FleetState], order: DrainOrder) -> Answer:
         if order.model in (None, model) and _state(fleet, replica_id) is not None
     }
     if not holders:
-        return 404, {"error": f"no server is called {replica_id}"}
+        return 404, {
+            "error": f"no server is called {replica_id}{_those_there(fleets, order.model)}"
+        }
     if len(holders) > 1:
         models = ", ".join(holders)
         return 409, {"error": f"{replica_id} is in several routes: {models}"}
@@ -82,6 +87,21 @@ def together(answers: Sequence[Answer]) -> Answer:
 def order_json(order: DrainOrder) -> dict[str, Any]:
     """An order as JSON values."""
     return asdict(order)
+
+
+def _those_there(fleets: Mapping[str, FleetState], model: str | None) -> str:
+    """What an operator may have meant, for the end of a sentence."""
+    if model is not None and model not in fleets:
+        return f": no route has the model {model!r}; there are {', '.join(map(repr, fleets))}"
+    names = [
+        state.replica.replica_id
+        for name, fleet in fleets.items()
+        if model in (None, name)
+        for states in fleet.view().values()
+        for state in states
+    ]
+    shown = ", ".join(dict.fromkeys(names[:_NAMED]))
+    return f"; there are {shown}{', …' if len(names) > _NAMED else ''}" if names else ""
 
 
 def _state(fleet: FleetState, replica_id: ReplicaId) -> ReplicaState | None:

@@ -210,13 +210,13 @@ class Admission:
         if refused.by_tenant:
             return RequestError(
                 Reason.TENANT_SATURATED,
-                f"All {self._queue.limits.max_concurrent_per_tenant} places that one tenant may "
-                f"have are taken. {advice}",
+                "Too many requests at a time with one API key; the limit is "
+                f"{self._queue.limits.max_concurrent_per_tenant}. {advice}",
                 retry_after_s=refused.retry_after_s,
             )
         return RequestError(
             Reason.SATURATED,
-            f"All places are taken. {advice}",
+            f"Too many requests at a time. {advice}",
             retry_after_s=refused.retry_after_s,
         )
 

@@ -16,6 +16,8 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _TIMEOUT_S = 5.0
 _RELOAD_TIMEOUT_S = 60.0
 
+WHICH_PORT = "`specroute serve` prints its address after `status`"
+
 
 def fetch_state(url: str) -> dict[str, Any]:
     """Reads `/api/state` of a running proxy.
@@ -26,7 +28,7 @@ def fetch_state(url: str) -> dict[str, Any]:
     address = _address(url, "/api/state")
     state = _call(address, "GET", _TIMEOUT_S)
     if not isinstance(state, dict) or "routes" not in state:
-        raise ConfigError(f"{address} is not the admin port of specroute")
+        raise ConfigError(f"{address} is not the admin port of specroute; {WHICH_PORT}")
     return state
 
 
@@ -39,7 +41,7 @@ def ask_reload(url: str) -> dict[str, Any]:
     address = _address(url, "/api/reload")
     done = _call(address, "POST", _RELOAD_TIMEOUT_S)
     if not isinstance(done, dict):
-        raise ConfigError(f"{address} is not the admin port of specroute")
+        raise ConfigError(f"{address} is not the admin port of specroute; {WHICH_PORT}")
     if done.get("result") != "applied":
         why = done.get("why") or done.get("error")
         raise ConfigError(f"refused, and the old configuration serves on: {why}")

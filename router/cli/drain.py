@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from router.cli.admin import WHICH_PORT
 from router.errors import ConfigError
 
 # The admin port is on this machine: a proxy named in the environment has no business here.
@@ -27,7 +28,9 @@ def drain_server(url: str, replica: str, *, undo: bool, model: str | None) -> st
         raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
     pool, slash, number = replica.rpartition("/")
     if not slash or not number.isdecimal():
-        raise ConfigError(f"{replica!r} is no server; they are called POOL/N, such as plain/0")
+        raise ConfigError(
+            f"{replica!r} is no server; they are called POOL/N, such as plain/0, the pool's first"
+        )
     answer = _post(
         f"{url.rstrip('/')}/api/replicas/{quote(pool, safe='')}/{number}/"
         + ("undrain" if undo else "drain")
@@ -55,7 +58,7 @@ def _post(address: str) -> dict[str, Any]:
             "its admin port?"
         ) from error
     if not isinstance(answer, dict) or "in_flight" not in answer:
-        raise ConfigError(f"{address} is not the admin port of specroute")
+        raise ConfigError(f"{address} is not the admin port of specroute; {WHICH_PORT}")
     return answer
 
 
@@ -67,4 +70,4 @@ def _reason(error: urllib.error.HTTPError) -> str:
             said = None
     if isinstance(said, str):
         return said
-    return f"{error.url} answered {error.code}; is --url the admin port of specroute?"
+    return f"{error.url} answered {error.code}; is --url the admin port of specroute? {WHICH_PORT}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from enum import StrEnum
@@ -20,7 +21,7 @@ from router.cli.drain import drain_server
 from router.cli.report import markdown, report
 from router.cli.status import render_state, watch
 from router.config.load import load_config
-from router.config.models import Pool
+from router.config.models import KNOWN_METHODS, Pool
 from router.errors import ConfigError, StartError
 from router.observe.log import configure_logging
 from router.processes.reload import ConfigFile, Loaded
@@ -143,6 +144,9 @@ def check(
         for pool in route.pools:
             servers = ", ".join(_servers(pool))
             _out.print(f"  {pool.name}: {pool.method} on {pool.engine}, {servers}")
+            close = difflib.get_close_matches(pool.method, KNOWN_METHODS, n=1, cutoff=0.8)
+            if close and pool.method not in KNOWN_METHODS:
+                _out.print(f"  note: no known method is called {pool.method}; is it {close[0]}?")
         methods = {pool.name: pool.method for pool in route.pools}
         if methods[route.baseline] != "none":
             _out.print(
@@ -163,7 +167,7 @@ def _servers(pool: Pool) -> list[str]:
 
 @app.command()
 def drain(
-    replica: Annotated[str, typer.Argument(help="Server, as `specroute status` names it: POOL/N.")],
+    replica: Annotated[str, typer.Argument(help="POOL/N: servers of a pool are counted from 0.")],
     url: AdminUrl = "http://127.0.0.1:8081",
     *,
     undo: Annotated[bool, typer.Option("--undo", help="Give it requests again.")] = False,

@@ -65,7 +65,7 @@ def _notes(state: dict[str, Any]) -> Iterator[str]:
     """What is wrong with workers and with the configuration's last reload."""
     for worker in state["workers"]:
         if not worker["answers"]:
-            yield f"worker {worker['number']}: {worker['not_ready']}"
+            yield f"worker {worker['number']} does not answer: {worker['not_ready']}"
     last = (state["config"] or {}).get("last_reload")
     if last is not None and last["result"] == "refused":
         at = datetime.fromtimestamp(last["time"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

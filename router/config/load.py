@@ -151,7 +151,8 @@ def _explain(detail: Any, data: Any) -> str:
     given = _given_at(path, data)
     if isinstance(given, (str, int, float, bool)) and path[-1:] not in _SECRETS:
         return f"{_dotted(path)}: {message} (given: {_without_password(given)!r})"
-    return f"{_dotted(path)}: {message}"
+    # What concerns several sections names its keys itself.
+    return f"{_dotted(path)}: {message}" if path else message
 
 
 def _given_at(path: tuple[object, ...], data: Any) -> object:

@@ -584,15 +584,28 @@ class Balance(Model):
     )
 
 
+KNOWN_METHODS = (
+    "none",
+    "ngram",
+    "suffix",
+    "draft_model",
+    "medusa",
+    "eagle",
+    "eagle2",
+    "eagle3",
+    "mtp",
+    "dflash",
+    "dspark",
+)
+"""Names to keep to; another one is no error, for methods to come."""
+
+
 class Pool(Model):
     """Servers that decode in the same way: one arm of the policy."""
 
     name: Name = Field(description="Name of the pool: shown everywhere, kept in the store.")
     method: Name = Field(
-        description=(
-            "Speculative method: none, ngram, suffix, draft_model, medusa, eagle, eagle2, eagle3, "
-            "mtp, dflash, dspark, or a name of your own."
-        )
+        description=(f"Speculative method: {', '.join(KNOWN_METHODS)}, or a name of your own.")
     )
     engine: EngineName = Field(
         "generic",
@@ -730,7 +743,7 @@ class Config(Model):
         if self.listen.workers > 1 and self.store.url.startswith("memory:"):
             raise ValueError(
                 f"store.url: `memory:` cannot be shared by {self.listen.workers} workers; write "
-                "`embedded:` or the URL of a server, or set listen.workers to 1"
+                "`embedded:` or the URL of a server, or ask for one (listen.workers, --workers)"
             )
         return self
 
@@ -739,5 +752,5 @@ class Config(Model):
         models = [name for route in self.routes for name in (route.model, *route.aliases)]
         twice = sorted({model for model in models if models.count(model) > 1})
         if twice:
-            raise ValueError(f"model served by two routes: {', '.join(twice)}")
+            raise ValueError(f"routes: model served by two routes: {', '.join(twice)}")
         return self

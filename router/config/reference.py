@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import yaml
 from annotated_types import Ge, Gt, Le
@@ -156,14 +156,22 @@ def _plain(value: object) -> str:
 
 
 def _type_name(annotation: Any) -> str:
-    names = {str: "text", int: "integer", float: "number", bool: "true or false"}
+    names = {
+        str: "text",
+        SecretStr: "text",
+        int: "integer",
+        float: "number",
+        bool: "true or false",
+    }
     if annotation in names:
         return names[annotation]
     arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _type_name(arguments[0])
+    if get_origin(annotation) is tuple:
+        return f"list of {_type_name(arguments[0])}"
     if type(None) in arguments:
         return f"{_type_name(arguments[0])} or null"
-    if annotation is SecretStr:
-        return "text"
     if get_origin(annotation) is dict:
         return "mapping"
     return "one of " + ", ".join(f"`{item}`" for item in arguments)

@@ -51,7 +51,9 @@ def findings(state: dict[str, Any]) -> Text:
                 elif cell["verdict"]:
                     open_questions.append(f"{entry['class']} on {cell['pool']}")
         if open_questions:
-            text.append(f"Not settled yet: {', '.join(open_questions)}.\n", "dim")
+            text.append(
+                f"Not settled yet, which takes more answers: {', '.join(open_questions)}.\n", "dim"
+            )
     return text
 
 

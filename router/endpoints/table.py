@@ -212,7 +212,8 @@ def look_up(method: str, path: str) -> EndpointFacts:
     """
     facts = _EXACT.get(path) or _find(path)
     if facts is None:
-        raise RequestError(Reason.UNKNOWN_PATH, f"Unknown path: {quoted(path)[1:-1]}.")
+        hint = f" Did you mean /v1{path}? Base URLs end in /v1." if f"/v1{path}" in _EXACT else ""
+        raise RequestError(Reason.UNKNOWN_PATH, f"Unknown path: {quoted(path)[1:-1]}.{hint}")
     if method not in facts.methods:
         raise MethodNotAllowedError(method, path, facts.methods)
     return facts

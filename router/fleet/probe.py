@@ -73,21 +73,26 @@ class Prober:
                 timeout_s=health.timeout_s,
                 most_bytes=0,
             )
-        except GoneError:
+        except GoneError as error:
             up: bool | None = False
-        except LateError:
+            why = str(error) or "no connection"
+        except LateError as error:
             up = _missed(record, health)
+            why = str(error) or "no answer in time"
         else:
             # One that answers 401 or 404 is alive: what it thinks of us is for requests to see.
             good = page.status < _SERVER_ERROR
             up = _hit(record, health) if good else _missed(record, health)
+            why = f"{target.pool.adapter.health_path} answered {page.status}"
         if up is None:
             return
         if not up:
             record.hit = 0
         if self._fleet.mark(replica, up=up, now=self._clock.monotonic()):
             _log.warning(
-                "server is %s", "up" if up else "down", extra={"replica": replica.replica_id}
+                "server is %s",
+                "up" if up else "down",
+                extra={"replica": replica.replica_id, "url": replica.url, "why": why},
             )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
+
+_log = logging.getLogger("specroute.process")
 
 
 class Signals:
@@ -28,6 +31,14 @@ class Signals:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked, number)
         loop.add_signal_handler(signal.SIGHUP, self.reload.set)
+
+    def say_stopping(self) -> None:
+        """Tells whoever reads the log that it was told to end, and by what."""
+        if self.first is not None:
+            _log.info(
+                "stopping; running answers are finished first",
+                extra={"signal": signal.Signals(self.first).name},
+            )
 
     def _asked(self, number: int) -> None:
         if self.end.is_set() or number == signal.SIGINT:

@@ -44,4 +44,5 @@ async def serve(file: ConfigFile, loaded: Loaded, started: Callable[[Started], N
             application.background.every(poll_s, "look at the file", reloader.look)
         started(Started(application.data_url, application.admin_url, application.models()))
         await signals.end.wait()
+        signals.say_stopping()
         await application.announce_end(signals.at_once)

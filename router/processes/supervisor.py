@@ -242,6 +242,7 @@ class Supervisor:
     async def _end_workers(self) -> None:
         self._pass_on(self._signals.first or signal.SIGINT)
         listen_ = self._loaded.config.listen
+        self._signals.say_stopping()
         try:
             async with asyncio.timeout(listen_.drain_delay_s + listen_.drain_s + _ENDING_S):
                 await self._none_kept.wait()
@@ -253,7 +254,8 @@ class Supervisor:
 
     def _pass_on(self, number: int) -> None:
         for child in self._children.values():
-            child.signal(number)
+            # One that has not come up yet would die of Ctrl-C with a traceback.
+            child.signal(number if child.serving else signal.SIGTERM)
 
     # --- The configuration --------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Whatever happens, `finish` is called exactly once with the outcome.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from http.client import responses
 
@@ -45,6 +46,8 @@ from router.types import (
 )
 
 FinishFn = Callable[[Outcome], None]
+
+_log = logging.getLogger("specroute.relay")
 
 _SERVERS_PER_ARM = 2
 _OK = 200
@@ -291,7 +294,7 @@ class _Run:
     def _unanswered(self) -> RequestError:
         last = self._last
         why = last.reason if last is not None else Reason.UPSTREAM_UNAVAILABLE
-        told = last if last is not None else "no server is left"
+        told = last if last is not None else "all are drained, or none was found"
         error = RequestError(
             why, f"No server could answer for model {self._relay.route.model!r}: {told}."
         )
@@ -306,15 +309,30 @@ class _Run:
             after_s = retry_after_s(self._spare.headers, self._relay.clock.wall())
             self._saw(lease, Seen.BUSY, after_s)
         elif end is not AttemptEnd.ANSWERED:
-            self._saw(lease, FOLLOWS[end].seen)
+            self._saw(lease, FOLLOWS[end].seen, why=end.value)
         elif self._transfer is None:
             self._saw(lease, Seen.ANSWERED)  # by an error that is the request's own fault
         return end
 
-    def _saw(self, lease: Lease, seen: Seen | None, retry_after_s: float | None = None) -> None:
+    def _saw(
+        self,
+        lease: Lease,
+        seen: Seen | None,
+        retry_after_s: float | None = None,
+        why: str | None = None,
+    ) -> None:
         if seen is not None:
             now = self._relay.clock.monotonic()
-            self._relay.fleet.saw(lease.replica, seen, now=now, retry_after_s=retry_after_s)
+            replica = lease.replica
+            if self._relay.fleet.saw(replica, seen, now=now, retry_after_s=retry_after_s):
+                _log.warning(
+                    "server is taken out by requests that failed",
+                    extra={
+                        "replica": replica.replica_id,
+                        "url": replica.url,
+                        "why": why,
+                    },
+                )
 
     # --- One try ---------------------------------------------------------------------------------
 

@@ -89,6 +89,26 @@ def test_check_of_a_good_file(
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize(
+    ("method", "note"),
+    [("ngramm", "no known method is called ngramm; is it ngram?"), ("my_own", None)],
+)
+def test_check_of_an_unknown_method(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    method: str,
+    note: str | None,
+) -> None:
+    """A name of one's own is good; one that looks like a slip is told of."""
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD.replace("ngram", method))
+    code, out, _ = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    assert ("no known method" in out) is (note is not None)
+    assert note is None or note in out
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_check_of_a_bad_file(
     tmp_path: Path,
@@ -170,6 +190,7 @@ async def test_serve_and_drain(plain: ScriptedBackend, tmp_path: Path) -> None:
         code, out, err = await outcome(proxy.process)
     assert (code, out) == (0, "")
     assert "Traceback" not in err
+    assert '"message":"stopping; running answers are finished first","signal":"SIGTERM"' in err
     assert (tmp_path / "decisions.jsonl").read_text().count('"status":"ok"') == 1
 
 

@@ -254,6 +254,15 @@ async def test_unknown_path(app: Application, target: str) -> None:
     assert reply.error["message"] == f"Unknown path: {target}."
 
 
+async def test_path_without_v1(app: Application) -> None:
+    """The commonest mistake, a base URL without `/v1`, is told how to be put right."""
+    reply = await ask(app.data_url, request_bytes(wire.chat(), "/chat/completions"))
+    assert reply.status == 404
+    assert reply.error["message"] == (
+        "Unknown path: /chat/completions. Did you mean /v1/chat/completions? Base URLs end in /v1."
+    )
+
+
 async def test_wrong_method(app: Application) -> None:
     """A method that is not served: 405, naming those that are."""
     reply = await get(app.data_url, "/v1/chat/completions")

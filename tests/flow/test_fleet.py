@@ -165,7 +165,12 @@ async def test_the_command_drains(
         "plain/0 gets requests again, slowly at first\n",
     )
     assert not replicas(app)[0]["draining"]
-    assert await drain("plain/9") == (2, "error: no server is called plain/9\n")
+    there = "there are plain/0, plain/1"
+    assert await drain("plain/9") == (2, f"error: no server is called plain/9; {there}\n")
+    assert await drain("plain/0", "--model", "tin") == (
+        2,
+        "error: no server is called plain/0: no route has the model 'tin'; there are 'tiny'\n",
+    )
     assert (await drain("plain"))[1].startswith("error: 'plain' is no server")
     assert (await drain("plain/0", url="ftp://x"))[1].startswith("error: --url")
     assert "no proxy answers" in (await drain("plain/0", url="http://127.0.0.1:1"))[1]
@@ -176,9 +181,13 @@ async def test_the_command_drains(
 
 
 async def test_a_failing_server_is_left_alone_and_tried_again(
-    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+    start: Start,
+    plain: ScriptedBackend,
+    fast: ScriptedBackend,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Three failures open its breaker; a second later one request tries it, and closes that."""
+    """Three failures open its breaker, which is logged once; later a request closes that."""
     clock = ManualClock()
     plain.always(wire.whole(b"{}", "500 Internal Server Error"))
     fast.always(wire.llama_chat("second"))
@@ -188,6 +197,9 @@ async def test_a_failing_server_is_left_alone_and_tried_again(
         clock.advance(1.1)
     failed = len(plain.requests)
     assert failed == 3
+    [line] = [record for record in caplog.records if record.name == "specroute.relay"]
+    assert line.getMessage() == "server is taken out by requests that failed"
+    assert (vars(line)["replica"], vars(line)["why"]) == ("plain/0", "server_error")
     clock.advance(-0.2)
     assert await chat(app, 5) == {"second": 5}
     text = (await get(app.admin_url, "/metrics")).body.decode()

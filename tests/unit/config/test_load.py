@@ -74,10 +74,10 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         (replaced("http://h:1", "h:1"), "replicas[0].url: must begin with http:// or https:// (given: 'h:1')"),
         (replaced("baseline: plain", "baseline: none"), "routes[0]: baseline 'none' is not one of the pools (plain, fast)"),
         (replaced("name: fast", "name: plain"), "routes[0]: pool name used twice: plain"),
-        (GOOD + GOOD.replace("routes:\n", "", 1), "model served by two routes: m"),
+        (GOOD + GOOD.replace("routes:\n", "", 1), "  routes: model served by two routes: m"),
         (
             GOOD + GOOD.replace("routes:\n", "", 1).replace("model: m", "model: n\n    aliases: [m]"),
-            "model served by two routes: m",
+            "  routes: model served by two routes: m",
         ),
         (
             replaced("model: m", "model: m\n    aliases: [a, a]"),

@@ -80,12 +80,16 @@ async def test_probes_come_at_their_interval_with_the_pools_key() -> None:
 
 
 async def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With the server's name, not its key."""
+    """With the server's name and address and why, not its key."""
     world = World()
     for page in (GOOD, GONE, GONE, GOOD):
         await world.probe(page)
     assert [record.getMessage() for record in caplog.records] == [
         "server is down",
         "server is up",
+    ]
+    assert [(vars(line)["url"], vars(line)["why"]) for line in caplog.records] == [
+        ("http://plain.test:8000", "no connection"),
+        ("http://plain.test:8000", "/health answered 200"),
     ]
     assert "sk-1" not in caplog.text
