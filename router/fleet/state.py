@@ -323,8 +323,8 @@ class FleetState:
         return frozenset(server.replica for server in self._servers.values())
 
     def answers(self, arm_id: ArmId) -> bool:
-        """Whether any server of the arm is up, however busy or suspect."""
-        return any(server.up for server in self._pools[arm_id].servers)
+        """Whether any server of the arm is up and not taken out, however busy or suspect."""
+        return any(server.up and not server.draining for server in self._pools[arm_id].servers)
 
     def view(self) -> Mapping[ArmId, tuple[ReplicaState, ...]]:
         """All servers now, by arm."""

@@ -323,3 +323,16 @@ async def test_what_is_known_of_a_server_outlives_a_reload(
         third.always(wire.llama_chat("third"))
         await app.apply(config_of(pool("plain", plain, fast, third), folder=tmp_path))
         assert [item["state"] == "draining" for item in replicas(app)] == [False, True, False]
+
+
+async def test_a_proxy_whose_servers_are_all_taken_out_is_not_ready(app: Application) -> None:
+    """No request could be served, so traffic should go elsewhere."""
+    [fleet] = app.fleets().values()
+    every = [
+        server["id"] for pool in app.state()["routes"][0]["pools"] for server in pool["replicas"]
+    ]
+    for replica_id in every:
+        fleet.drain(ReplicaId(replica_id), draining=True)
+    assert (await get(app.data_url, "/ready")).status == 503
+    fleet.drain(ReplicaId(every[0]), draining=False)
+    assert (await get(app.data_url, "/ready")).status == 200
