@@ -119,6 +119,7 @@ class Connection(web.RequestHandler):
         """The client has left."""
         if self.sink is not None:
             self.sink.lost()
+        self.sink = self.body = None
         super().connection_lost(exc)
 
     def handle_error(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 
-_YOUNG, _MIDDLE, _OLD = 5_000, 20, 50
-"""Python's own 700, 10, 10 look through everything that lives, estimates and routes included, in
-the middle of requests, and every stream stands still meanwhile. Nearly all that a request makes is
-freed by its reference count."""
+_YOUNG = 2_000
+"""Python's own 700 begins a round every few streams. Rounds through all that lives stay as
+frequent: with what stays left out they are short, and they free what broken connections leave."""
 
 
 def spare_what_stays() -> None:
-    """Leaves what is there now out of all collections, and makes these rarer."""
+    """Leaves what is there now out of all collections: estimates, routes, weights, code."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
+    gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
