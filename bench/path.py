@@ -283,7 +283,14 @@ class Walk:
         """One request, as the pipeline handles it."""
         path = Endpoint.CHAT.value
         raw = RawRequest(
-            FACTS[Endpoint.CHAT], "POST", path, path, HEADERS, body, self.clock.monotonic()
+            "0" * 16,
+            FACTS[Endpoint.CHAT],
+            "POST",
+            path,
+            path,
+            HEADERS,
+            body,
+            self.clock.monotonic(),
         )
         self.relay.outcomes = {
             arm.arm_id: outcome_of(self.rng, arm.arm_id) for arm in self.facts.arms

@@ -326,6 +326,11 @@ class Application:
         """What clients may call models."""
         return self._current.names
 
+    @property
+    def response_headers(self) -> bool:
+        """Whether replies carry headers of ours."""
+        return self._current.response_headers
+
     def models(self) -> tuple[str, ...]:
         """One name for each route."""
         return tuple(self._current.routes)

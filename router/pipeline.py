@@ -16,7 +16,6 @@ from router.endpoints.names import ModelNames
 from router.endpoints.table import FACTS, EndpointFacts
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.reading import read_request, with_model
-from router.intake.request_ids import request_ids
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
@@ -35,6 +34,7 @@ from router.types import (
 class RawRequest:
     """A request as it came in, body read."""
 
+    request_id: str
     facts: EndpointFacts
     """What its path is."""
     method: str
@@ -75,8 +75,7 @@ class Pipeline:
         self._tenants = tenants
         self._classifier = classifier
         self._clock = clock
-        self._response_headers = response_headers
-        self._ids = request_ids()
+        self.response_headers = response_headers
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request.
@@ -96,7 +95,7 @@ class Pipeline:
         # Both read the same few lines of the request, which classifying drives out of the caches.
         session, segment = self._classifier.session(request), route.segments.segment(request)
         ctx = RequestContext(
-            request_id=next(self._ids),
+            request_id=raw.request_id,
             request=request,
             classification=self._classifier.classify(request, session),
             arrival_s=raw.arrival_s,
@@ -127,7 +126,7 @@ class Pipeline:
     ) -> None:
         """Serves what generates no text: any server of the baseline will do, nothing is learned."""
         ctx = RequestContext(
-            request_id=next(self._ids),
+            request_id=raw.request_id,
             request=request,
             classification=UNCLASSIFIED,
             arrival_s=raw.arrival_s,
@@ -162,7 +161,7 @@ class Pipeline:
         return request, self._routes[name]
 
     def _own_headers(self, ctx: RequestContext, pool: PoolFacts | None) -> Headers:
-        if not self._response_headers:
+        if not self.response_headers:
             return ()
         told: Headers = (("x-specroute-request-id", ctx.request_id),)
         if pool is not None:

@@ -160,6 +160,11 @@ class Generation:
         """What clients may call models."""
         return self._pipeline.names
 
+    @property
+    def response_headers(self) -> bool:
+        """Whether replies carry headers of ours."""
+        return self._pipeline.response_headers
+
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request; see `Pipeline.handle`."""
         self.requests += 1

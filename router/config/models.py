@@ -120,7 +120,10 @@ class Listen(Model):
     )
     response_headers: bool = Field(
         default=True,
-        description="Whether replies carry x-specroute-request-id, -pool, -method and -class.",
+        description=(
+            "Whether replies carry x-specroute-request-id, -pool, -method and -class, and refusals "
+            "-reason."
+        ),
     )
     cors: Cors = Field(
         default_factory=Cors, description="Which web pages may call the proxy from a browser."

@@ -26,6 +26,7 @@ from router.endpoints.table import (
 )
 from router.endpoints.upgrade import refused_upgrade
 from router.errors import LONGEST_QUOTE, Reason, RequestError
+from router.intake.request_ids import request_ids
 from router.intake.server import STALLED_S, ClientSink, Server, may_hold_trailers
 from router.pipeline import RawRequest
 from router.relay.sink import ResponseSink
@@ -54,6 +55,10 @@ class Serves(Protocol):
     @property
     def names(self) -> ModelNames:
         """What clients may call models."""
+
+    @property
+    def response_headers(self) -> bool:
+        """Whether replies carry headers of ours."""
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request; see `Pipeline.handle`."""
@@ -151,10 +156,11 @@ class _Edge:
         self._max_body_bytes = max_body_bytes
         self._refused = refused
         self._running = running
+        self._ids = request_ids()
 
     async def answered(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves a request; whatever goes wrong, the client gets an answer it can parse."""
-        head = _head(request)
+        head = _head(request, next(self._ids))
         sink = ClientSink(request, head.headers, self._cors)
         try:
             return await self._answer(request, head, sink)
@@ -162,7 +168,8 @@ class _Edge:
             return self._refuse(error, head)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything.
-            _log.exception("request failed", extra={"path": head.path[:LONGEST_QUOTE]})
+            named = {"request_id": head.request_id, "path": head.path[:LONGEST_QUOTE]}
+            _log.exception("request failed", extra=named)
             flaw = RequestError(Reason.INTERNAL, "Internal error.")
             if not sink.started:
                 return self._refuse(flaw, head)
@@ -183,6 +190,7 @@ class _Edge:
             return self._here(facts, head)
         with self._memory.body() as held:
             raw = RawRequest(
+                request_id=head.request_id,
                 facts=facts,
                 method=head.method,
                 path_qs=head.target,
@@ -222,7 +230,8 @@ class _Edge:
         if not sink.takes_events:
             sink.abort()
             return sink.response
-        sink.write(dialect_of(head.path, head.headers).error_ending(error))
+        dialect = dialect_of(head.path, head.headers)
+        sink.write(dialect.error_ending(error, request_id=head.request_id))
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 await sink.close()
@@ -303,9 +312,13 @@ class _Edge:
 
     def _refuse(self, error: RequestError, head: _Head) -> web.Response:
         self._refused(error.reason)
-        body = dialect_of(head.path, head.headers).error_body(error)
+        named = self._pipeline.response_headers
+        dialect = dialect_of(head.path, head.headers)
+        body = dialect.error_body(error, head.request_id if named else None)
         reply = self._json(error.http_status, body, head)
-        reply.headers["x-specroute-reason"] = error.reason.value
+        if named:
+            reply.headers["x-specroute-request-id"] = head.request_id
+            reply.headers["x-specroute-reason"] = error.reason.value
         if error.retry_after_s is not None:
             reply.headers["Retry-After"] = str(error.retry_after_s)
         if isinstance(error, MethodNotAllowedError):
@@ -331,17 +344,18 @@ def _ended(reply: web.Response, asked: Headers) -> web.Response:
 
 @value
 class _Head:
-    """What came before the body."""
+    """What came before the body, and our name for the request."""
 
+    request_id: str
     method: str
     target: str
     path: str
     headers: Headers
 
 
-def _head(request: web.BaseRequest) -> _Head:
+def _head(request: web.BaseRequest, request_id: str) -> _Head:
     target = _target(request)
-    return _Head(request.method, target, target.partition("?")[0], _headers(request))
+    return _Head(request_id, request.method, target, target.partition("?")[0], _headers(request))
 
 
 def _too_large() -> RequestError:

@@ -335,6 +335,28 @@ async def test_official_client_raises_the_right_exceptions(
             await client.with_options(base_url=f"{app.data_url}/v9").models.list()
 
 
+async def test_errors_of_ours_name_the_request(app: Application, plain: ScriptedBackend) -> None:
+    """Whoever is refused can quote a request id; where there is a decision it is the same one."""
+    refused = await ask(app.data_url, request_bytes(b"{"))
+    other = await ask(app.data_url, request_bytes(b"{"))
+    ids = [reply.head.one("x-specroute-request-id") for reply in (refused, other)]
+    assert all(ids)
+    assert ids[0] != ids[1]
+    await plain.stop()
+    failed = await ask(app.data_url, request_bytes(wire.chat()))
+    assert failed.status == 502
+    line = await only_decision(app)
+    assert failed.head.one("x-specroute-request-id") == line["request_id"]
+
+
+async def test_errors_name_the_request_in_the_body_where_the_dialect_does(
+    app: Application,
+) -> None:
+    """Anthropic's errors have a place for it."""
+    reply = await ask(app.data_url, request_bytes(b"{", "/v1/messages"))
+    assert reply.json["request_id"] == reply.head.one("x-specroute-request-id")
+
+
 async def test_no_server_answers(app: Application, plain: ScriptedBackend) -> None:
     """With every server gone the client gets 502 in OpenAI's form, and readiness says so."""
     await plain.stop()
