@@ -33,7 +33,7 @@ from router.fleet.fetch import Fetch
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
 from router.fleet.upkeep import FleetUpkeep
-from router.observe.decision_log import DecisionLog
+from router.observe.decision_log import DecisionLog, why_unwritable
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
 from router.pipeline import Pipeline, RawRequest, RouteParts
@@ -122,7 +122,8 @@ class Generation:
             before: The generation that this one will replace.
 
         Raises:
-            ConfigError: A policy's name or parameters are wrong, or weights cannot be used.
+            ConfigError: A policy's name or parameters are wrong, or weights or the decision log
+                cannot be used.
         """
         self.config = config
         self._ground = ground
@@ -224,6 +225,12 @@ class Generation:
         if self._before is not None and self._same(lambda config: config.decision_log):
             return self._before.decision_log
         path = self.config.decision_log.path
+        why = why_unwritable(Path(path)) if path else None
+        if why is not None:
+            raise ConfigError(
+                f"decision_log.path: {path} cannot be written to: {why}; name another file, or "
+                "null for none"
+            )
         return DecisionLog(Path(path) if path else None)
 
     def _session_classifier(self) -> SessionClassifier:

@@ -56,9 +56,24 @@ def _head(state: dict[str, Any]) -> Text:
         text.append(f"  workers {sum(worker['answers'] for worker in workers)}/{len(workers)}")
     if state["config"] is not None:
         text.append(f"  configuration {state['config']['hash']}")
+    if state["admission"] is not None:
+        text.append(f"\n{_admission(state['admission'], len(workers))}")
     for line in _notes(state):
         text.append(f"\n{line}", "red")
     return text
+
+
+def _admission(admission: dict[str, Any], workers: int) -> str:
+    """Places taken, and who waits for one."""
+    limits = admission["limits"]
+    places = limits["max_concurrent"] * workers
+    line = f"requests {admission['in_flight']} of {places}, waiting {admission['waiting']}"
+    full = [
+        load["tenant"]
+        for load in admission["busiest"]
+        if load["in_flight"] >= limits["max_concurrent_per_tenant"]
+    ]
+    return line + (f"; at their limit: {', '.join(full)}" if full else "")
 
 
 def _notes(state: dict[str, Any]) -> Iterator[str]:
@@ -75,7 +90,9 @@ def _notes(state: dict[str, Any]) -> Iterator[str]:
 def _route(route: dict[str, Any]) -> RenderableType:
     replicas = [replica for pool in route["pools"] for replica in pool["replicas"]]
     down = [replica["id"] for replica in replicas if replica["state"] == "down"]
+    up = sum(replica["state"].startswith("up") for replica in replicas)
     title = f"{route['model']}  policy {route['policy']}  baseline {route['baseline']}"
+    title += f"  servers up {up}/{len(replicas)}"
     if down:
         title += f"  down: {', '.join(down)}"
     for replica in replicas:

@@ -147,6 +147,21 @@ class DecisionLog:
                 self.dropped += 1  # a number that JSON readers could not hold, say
 
 
+def why_unwritable(path: Path) -> str | None:
+    """Why a file could not be appended to; None if it could. Nothing is created."""
+    try:
+        if path.is_dir():
+            return "it is a folder"
+        if path.exists():
+            return None if os.access(path, os.W_OK) else "no permission to write to it"
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"no permission to write to {folder}"
+
+
 def _append(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

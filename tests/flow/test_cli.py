@@ -152,6 +152,28 @@ def test_check_of_a_bad_policy(
     assert words in err
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("folder", "it is a folder"), ("file/under/it", "file is no folder")],
+)
+def test_check_of_a_decision_log_that_cannot_be_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    path: str,
+    words: str,
+) -> None:
+    """Lines that would all be lost are an error before anything starts."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    file = tmp_path / "bad.yaml"
+    file.write_text(GOOD + f"\ndecision_log: {{path: {tmp_path / path}}}\n")
+    code, _, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 2
+    assert err.startswith("error: decision_log.path: ")
+    assert words in err
+
+
 def test_usage_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,7 +270,7 @@ async def test_status(  # noqa: PLR0917 - fixtures
     code, out, err = await asyncio.to_thread(status)
     assert (code, err) == (0, "")
     assert f"specroute {__version__}  {app.data_url}  ready  store memory: up" in out
-    assert "tiny  policy fixed  baseline plain  down: fast/0" in out
+    assert "tiny  policy fixed  baseline plain  servers up 1/2  down: fast/0" in out
     [row] = [line for line in out.splitlines() if " plain " in line and "baseline" in line[40:]]
     assert "100%" in row
 

@@ -25,14 +25,28 @@ def event(**more: Any) -> dict[str, Any]:
     }
 
 
-def shown(*events: dict[str, Any]) -> str:
-    """What is printed of a route with these events."""
-    route = {"model": "m", "policy": "thompson", "baseline": "plain", "pools": [], "classes": []}
+ADMISSION = {
+    "in_flight": 7,
+    "waiting": 3,
+    "limits": {"max_concurrent": 8, "max_concurrent_per_tenant": 5},
+    "busiest": [
+        {"tenant": "key-1", "in_flight": 5, "waiting": 3},
+        {"tenant": "key-2", "in_flight": 2, "waiting": 0},
+    ],
+}
+
+
+def shown(*events: dict[str, Any], states: tuple[str, ...] = ()) -> str:
+    """What is printed of a route with these events, and servers in these states."""
+    replicas = [{"id": f"p/{index}", "state": word} for index, word in enumerate(states)]
+    pools = [{"name": "p", "replicas": replicas, "discovery_error": None}]
+    route = {"model": "m", "policy": "thompson", "baseline": "plain", "pools": pools, "classes": []}
     state = {
         "version": "1",
         "data_url": "http://x",
         "ready": True,
         "store": {"url": "memory:", "up": True},
+        "admission": ADMISSION,
         "config": None,
         "workers": [{"number": 0, "answers": True}],
         "routes": [{**route, "events": list(events)}],
@@ -40,6 +54,19 @@ def shown(*events: dict[str, Any]) -> str:
     console = Console(width=400, record=True, file=StringIO())
     console.print(render_state(state))
     return console.export_text()
+
+
+def test_places_and_who_waits_for_one() -> None:
+    """An operator sees how full the proxy is, and whom a limit of their own stops."""
+    assert "requests 7 of 8, waiting 3; at their limit: key-1" in shown()
+
+
+def test_servers_that_work_are_counted() -> None:
+    """One that is coming back counts as up; any other is named."""
+    text = shown(states=("up", "up, 50%", "down", "open"))
+    assert "servers up 2/4" in text
+    assert "down: p/2" in text
+    assert "p/3: open" in text
 
 
 def test_a_segment_that_differs_is_a_line_below_the_table() -> None:

@@ -19,6 +19,7 @@ from router.observe.decision_log import (
     DecisionLog,
     DecisionRecord,
     decision_record,
+    why_unwritable,
 )
 from tests.support.builders import FAST, PLAIN, context, decision, outcome, request
 
@@ -214,3 +215,19 @@ def test_a_fallback_shows_both_arms() -> None:
         "failed",
         "x",
     )
+
+
+def test_what_could_be_written_is_not_complained_of(tmp_path: Path) -> None:
+    """A file in folders that do not exist yet is fine, and asking creates nothing."""
+    assert why_unwritable(tmp_path / "a" / "b" / "d.jsonl") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_path_is_looked_at_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the log itself does."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    assert why_unwritable(Path("d.jsonl")) is None
+    assert why_unwritable(Path("folder")) == "it is a folder"
