@@ -8,11 +8,14 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from policies.base import Policy
+from policies.epsilon_greedy import EpsilonGreedyParameters, build_epsilon_greedy
+from policies.exp3 import Exp3Parameters, build_exp3
 from policies.fixed import FixedParameters, build_fixed
 from policies.parameters import decode, suggestion
 from policies.rules import RulesParameters, build_rules
 from policies.thompson import ThompsonParameters, build_thompson
 from policies.types import Arm, ClassId
+from policies.ucb import UcbParameters, build_ucb
 
 P = TypeVar("P")
 Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy]
@@ -47,6 +50,11 @@ class Entry:
 REGISTRY: Mapping[str, Entry] = {
     "fixed": Entry(build_fixed, FixedParameters, Stability.STABLE, explores=False),
     "rules": Entry(build_rules, RulesParameters, Stability.STABLE, explores=False),
+    "epsilon_greedy": Entry(
+        build_epsilon_greedy, EpsilonGreedyParameters, Stability.BETA, explores=True
+    ),
+    "exp3": Entry(build_exp3, Exp3Parameters, Stability.BETA, explores=True),
+    "ucb": Entry(build_ucb, UcbParameters, Stability.BETA, explores=True),
     "thompson": Entry(build_thompson, ThompsonParameters, Stability.BETA, explores=True),
 }
 """The built-in policies by name."""
@@ -80,8 +88,8 @@ def build_policy(
         >>> build_policy("tompson", {}, arms)
         Traceback (most recent call last):
         ...
-        ValueError: there is no policy 'tompson'; allowed: fixed, rules, thompson; did you mean \
-'thompson'?
+        ValueError: there is no policy 'tompson'; allowed: epsilon_greedy, exp3, fixed, rules, \
+thompson, ucb; did you mean 'thompson'?
     """
     entry = registry.get(name)
     if entry is None:

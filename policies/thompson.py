@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.estimators.effects import arm_effects, draw_effects
+from policies.expected import PRIOR_SD, failure_posterior
 from policies.parameters import integer, number, parameter
 from policies.proposal import with_floor
 from policies.types import Proposal
@@ -15,14 +16,8 @@ from policies.types import Proposal
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from policies.types import Arm, ArmView, ClassId, FloatArray
+    from policies.types import Arm, ArmView, ClassId
 
-FAILURE_PRIOR = (0.2, 9.8)
-"""Beta prior of an arm's failure probability: mean 2 %, worth 10 requests. Judgement: the first
-failure of an untried arm is a warning (11 %), the fifth in a row a reason to stay away (35 %),
-while one failure among a hundred answers hardly counts (1 %)."""
-
-_MOST_COUNT = 1e12
 _SURE_TO_FAIL = 1.0 - 1e-9
 
 
@@ -33,14 +28,12 @@ class ThompsonParameters:
     Attributes:
         draws: Joint draws whose winners are counted; the PMF's resolution is 1 / draws.
         floor: Least probability of every arm, so that each stays measured and no propensity is 0.
-        prior_sd: Sd of the prior of an arm's effect on log cost. Judgement: 0.5 puts two thirds
-            between 0.61 and 1.65 times the baseline's time (docs/policies.md); speed-ups measured
-            on llama.cpp and vLLM on two CPU cores ran from 0.7 (prose) to 3.3 (copied code).
+        prior_sd: Sd of the prior of an arm's effect on log cost.
     """
 
     draws: int = parameter(256, integer(16, 16_384))
     floor: float = parameter(0.02, number(0.0, 1.0))
-    prior_sd: float = parameter(0.5, number(0.01, 10.0))
+    prior_sd: float = parameter(PRIOR_SD, number(0.01, 10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +70,6 @@ class ThompsonPolicy:
         wins = np.bincount(cost.argmin(axis=1), minlength=len(view.arms)) / self.parameters.draws
         floor = min(self.parameters.floor, 1.0 / len(view.arms))
         return Proposal(with_floor(wins, floor), effects.mean - np.log1p(-a / (a + b)))
-
-
-def failure_posterior(view: ArmView) -> tuple[FloatArray, FloatArray]:
-    """Beta posterior of each arm's failure probability; impossible counts leave the prior.
-
-    Returns:
-        Shapes a and b of Beta(a, b), each of shape (arms,).
-
-    Example:
-        >>> from policies.types import Arm, ArmId, ArmView, ClassId
-        >>> arms = (Arm(ArmId("plain"), "none", baseline=True),)
-        >>> failure_posterior(ArmView.empty(ClassId("chat"), arms))
-        (array([0.2]), array([9.8]))
-    """
-    served, failed = view.served, view.failed
-    sound = (served >= 0.0) & (failed >= 0.0) & (served <= _MOST_COUNT) & (failed <= _MOST_COUNT)
-    a, b = FAILURE_PRIOR
-    return a + np.where(sound, failed, 0.0), b + np.where(sound, served, 0.0)
 
 
 def build_thompson(

@@ -666,7 +666,9 @@ class Pool(Model):
 class Policy(Model):
     """How traffic is shared out."""
 
-    name: str = Field("thompson", description="fixed, rules or thompson.")
+    name: str = Field(
+        "thompson", description="thompson, epsilon_greedy, ucb, exp3, rules or fixed."
+    )
     parameters: dict[str, object] = Field(
         default_factory=dict, description="Parameters of that policy; see docs/policies.md."
     )

@@ -32,7 +32,10 @@ def test_an_unknown_policy_is_refused_with_a_suggestion() -> None:
     """The message lists the names and the likely one."""
     with pytest.raises(
         ValueError,
-        match="no policy 'tompson'; allowed: fixed, rules, thompson; did you mean 'thompson'",
+        match=(
+            "no policy 'tompson'; allowed: epsilon_greedy, exp3, fixed, rules, thompson, ucb; "
+            "did you mean 'thompson'"
+        ),
     ):
         build_policy("tompson", {}, ARMS)
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from policies.checks import example_arms, example_prior, example_view
+from policies.expected import failure_posterior
 from policies.thompson import (
     ThompsonParameters,
     ThompsonPolicy,
     build_thompson,
-    failure_posterior,
 )
 from policies.types import ArmView, ClassId, FloatArray
 
