@@ -42,8 +42,8 @@ class UcbPolicy:
     The index is the posterior quantile at 1 / (n + 2) of the arm's effect, n the observations of
     the class that still count: Bayes-UCB (Kaufmann, Cappe and Garivier 2012, AISTATS, algorithm 1
     with c = 0) on discounted sums, as in discounted UCB (Garivier and Moulines 2011, arXiv
-    0805.3415). The baseline's effect is 0 by definition, so it has no bonus. Between two snapshots everybody
-    goes to the same arm; `thompson` spreads them.
+    0805.3415). The baseline's effect is 0 by definition, so it has no bonus. Between two snapshots
+    everybody goes to the same arm; `thompson` spreads them.
 
     Example:
         >>> import numpy as np
