@@ -70,7 +70,8 @@ def survival(alphas: FloatArray) -> FloatArray:
         >>> survival(np.array([0.5, 0.5]))
         array([0.5 , 0.25])
     """
-    return np.cumprod(alphas, axis=-1)
+    result: FloatArray = np.cumprod(alphas, axis=-1, dtype=np.float64)
+    return result
 
 
 def expected_tau(alphas: FloatArray) -> float:
@@ -105,7 +106,7 @@ class Acceptance:
         self._in_match = survival(alphas)
         shifted = survival(_sigmoid(self._logits + _SHIFTS[:, None])).sum(axis=1) / self._k
         self._rate_of_shift = shifted
-        self._stay = min(max(cell.lag1 or 0.0, 0.0), 0.98)
+        self._stay = self._state_memory(cell.lag1 or 0.0)
         self._cold = self._quantiles(cell.tau)
         self._warm = self._quantiles(cell.learned_tau) if cell.learned_tau else self._cold
 
@@ -120,6 +121,16 @@ class Acceptance:
             return np.full(_GRID, mean)
         weight = max(mean * (1.0 - mean) / variance - 1.0, 0.2)
         return _beta_quantiles(mean * weight, (1.0 - mean) * weight)
+
+    def _state_memory(self, lag1: float) -> float:
+        """Correlation of neighbouring states that gives counts theirs: counts vary in a match."""
+        if not self._matching:
+            return 0.0
+        positions, in_match = np.arange(1, self._k + 1), float(self._in_match.sum())
+        q = self._match_ratio((self._cell.tau - 1.0) / self._k)
+        second = float(((2 * positions - 1) * self._in_match).sum())
+        between = q * (1.0 - q) * in_match**2
+        return min(max(lag1, 0.0) * (1.0 + q * (second - in_match**2) / between), 0.95)
 
     def _variance_of_step(self, rate: float) -> float:
         """Variance of the mean accepted count of a request, times its steps."""
