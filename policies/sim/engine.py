@@ -13,7 +13,7 @@ import numpy as np
 from policies.sim.acceptance import Plan, acceptance_of, likeness
 from policies.sim.machine import Emission, EngineCounters, SimRequest, Step
 from policies.sim.spec import EngineSpec
-from policies.types import FloatArray
+from policies.types import ClassId, FloatArray
 
 _LONGEST_JUMP: Final = 512
 _MOST_TEMPLATES: Final = 10_000
@@ -287,11 +287,15 @@ class SimEngine:
         cell = self._spec.cell(request.class_id)
         if cell is None:
             return Plan(np.ones(tokens, dtype=np.int64), np.zeros(tokens, dtype=np.int64))
-        learned = 0.0
-        if cell.learned_tau is not None:
-            seen = self._seen.get(request.template, 0.0)
-            learned = 1.0 - math.exp(-seen / cell.learn_tokens)
+        learned = self.learned(request.class_id, request.template)
         return planned(self._spec, request, learned)
+
+    def learned(self, class_id: ClassId, template: str) -> float:
+        """How much of what there is to learn of a template its drafter knows, 0 to 1."""
+        cell = self._spec.cell(class_id)
+        if cell is None or cell.learned_tau is None:
+            return 0.0
+        return 1.0 - math.exp(-self._seen.get(template, 0.0) / cell.learn_tokens)
 
     def _add(self, item: _Running, sign: float) -> None:
         """Put what a plan asks of each step to come into the sums, or take it out."""
