@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from policies.sim.acceptance import acceptance_of, shift_of
+from policies.sim.curves import time_per_token
 from policies.sim.engine import planned
-from policies.sim.routing import Ask, Choice, Outcome, PoolLoad
+from policies.sim.routing import Ask, Choice, Outcome, PoolLoad, Router
 from policies.sim.spec import EngineSpec
 from policies.sim.traffic import Arrival
 from policies.sim.world import Fleet, Replica
@@ -171,21 +172,7 @@ def _queue_s(spec: EngineSpec, replica: Replica, load: PoolLoad, service_s: floa
     return ahead + replica.engine.prefill_left * spec.cost.prefill_per_token_s
 
 
-def time_per_token(
-    spec: EngineSpec, class_id: ClassId, batch: float, context: float, shift: float = 0.0
-) -> float:
-    """Seconds per token of each of so many requests of a class that decode together."""
-    cell = spec.cell(class_id)
-    if cell is None:
-        return float(spec.cost.seconds(batch, 0.0, batch * context))
-    acceptance = acceptance_of(cell)
-    tau = acceptance.mean_tau(shift)
-    drafted = acceptance.drafted_per_step((tau - 1.0) / spec.k)
-    step = spec.cost.seconds(batch * (1.0 + drafted), batch * drafted, batch * context)
-    return float(step) / tau
-
-
-RouterFactory = Callable[[int], "FixedPool | RandomPool | LeastLoaded | _Foreseeing"]
+RouterFactory = Callable[[int], Router]
 
 REFERENCES: Final[Mapping[str, RouterFactory]] = {
     "random": RandomPool,
