@@ -99,7 +99,8 @@ def test_jumps_lead_where_steps_lead(outputs: list[int], slots: int, chunk: int)
     for number, output in enumerate(outputs):
         one.submit(request(number, output=output))
         other.submit(request(number, output=output))
-    stepped, jumped, finished = run_out(one), 0.0, []
+    stepped, jumped = run_out(one), 0.0
+    finished: list[str] = []
     while len(durations := other.peek()):
         jumped += float(durations.sum())
         finished += other.commit(len(durations)).finished
