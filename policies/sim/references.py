@@ -11,10 +11,11 @@ import numpy as np
 from policies.sim.acceptance import acceptance_of, shift_of
 from policies.sim.curves import time_per_token
 from policies.sim.engine import planned
+from policies.sim.fleet import Fleet
+from policies.sim.replica import Replica
 from policies.sim.routing import Ask, Choice, Outcome, PoolLoad, Router
 from policies.sim.spec import EngineSpec
 from policies.sim.traffic import Arrival
-from policies.sim.world import Fleet, Replica
 from policies.types import ClassId
 
 

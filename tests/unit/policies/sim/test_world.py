@@ -21,7 +21,7 @@ from policies.sim.spec import (
     WorldSpec,
 )
 from policies.sim.traffic import arrivals
-from policies.sim.world import PrefixCache, run
+from policies.sim.world import run
 from policies.types import ClassId, Status
 
 CHAT, CODE = ClassId("chat"), ClassId("code_edit")
@@ -203,15 +203,3 @@ def test_every_reference_runs_and_no_oracle_is_beaten_by_chance(name: str) -> No
     assert len(got.e2e_s) == 300
     if "oracle" in name:
         assert got.e2e_s.mean() < drawn.e2e_s.mean()
-
-
-def test_the_prefix_cache_forgets_the_least_recently_used() -> None:
-    """Tokens held never exceed the capacity, unless one entry alone does."""
-    cache = PrefixCache(100)
-    cache.put("a", 60)
-    cache.put("b", 30)
-    cache.put("a", 70)
-    cache.put("c", 20)
-    assert [cache.tokens(key) for key in "abc"] == [70, 0, 20]
-    cache.clear()
-    assert cache.tokens("a") == 0
