@@ -154,6 +154,8 @@ class Answer:
     """Of the message inside the answer, where a dialect has one."""
     timing: Timing = field(default_factory=Timing)
     opened: bool = False
+    ended: list[Choice] = field(default_factory=list)
+    """In the order in which they ended, as far as a stream has to know."""
 
     @property
     def done(self) -> bool:

@@ -116,7 +116,10 @@ class Replay:
         if prompt is None:
             prompt = timings.get("prompt_n", 0) + cached
         count = len({item["index"] for item in self._choices()}) or 1
-        ids = {item["index"]: o["id"] for o in self.objects for item in o.get("choices", [])}
+        ids: dict[int, str] = {}
+        for o in self.objects:
+            for item in o.get("choices", []):
+                ids.setdefault(item["index"], o["id"])
         one = self._first("response") or self._first("message") or {}
         base = one.get("id") or self._first("id", [o for o in self.objects if "id" in o])
         if self.objects and "choices" in self.objects[0]:
@@ -212,6 +215,8 @@ class Replay:
                 histogram = one["spec_correct_drafts_histogram"]
                 steps = [(0, j) for j, n in enumerate(histogram) for _ in range(n)]
                 choice.steps = steps
+                if isinstance(details, list):  # usage tells only the sum
+                    choice.ids = [0] * round(one["spec_accept_length"] * one["spec_verify_ct"])
             elif self.kind is Kind.LLAMACPP and choice.index == 0:
                 choice.steps = _drafts(self._first("timings") or {})
 
@@ -222,6 +227,9 @@ class Replay:
         for at, (index, given, item) in enumerate(pieces):
             choice, piece = answer.choices[index], given
             last = at == len(pieces) - 1
+            if self.kind is Kind.LLAMACPP and piece.finish and len(answer.choices) > 1:
+                chunks += self._one_of_several(answer, choice, piece)
+                continue
             if last and total > sent + len(piece.ids):
                 more = total - sent - len(piece.ids)
                 piece = replace(
@@ -236,6 +244,18 @@ class Replay:
                 choice.steps = _drafts(item["timings"])
             chunks += self.mouth.step(answer, choice, piece)
         return chunks
+
+    def _one_of_several(self, answer: Answer, choice: Choice, piece: Piece) -> list[bytes]:
+        """llama.cpp tells usage and timings for each choice when it ends."""
+        told = [item for item in self.objects if "timings" in item]
+        item = told[sum(1 for other in answer.choices if other.finish)]
+        more = item["usage"]["completion_tokens"] - choice.tokens
+        choice.add(replace(piece, texts=("",) * more, ids=(0,) * more))
+        choice.steps = _drafts(item["timings"])
+        answer.cached_tokens = item["timings"]["cache_n"]
+        answer.timing.prompt_ms = item["timings"]["prompt_ms"]
+        answer.timing.generation_ms = item["timings"]["predicted_ms"]
+        return self.mouth.step(answer, choice, piece)
 
     def _pieces(self) -> Iterator[tuple[int, Piece, Object]]:
         """The steps of the engine, as far as its events tell them."""

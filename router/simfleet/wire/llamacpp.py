@@ -126,9 +126,7 @@ class LlamaMouth:
     def _chat_end(self, answer: Answer, choice: Choice) -> bytes:
         item = {"finish_reason": choice.finish, "index": choice.index, "delta": {}}
         made = self._head(answer, [item])
-        if not answer.done:
-            return event(made)
-        told = {"usage": self._usage(answer), "timings": self._timings(answer, choice)}
+        told = {"usage": self._usage(answer, choice), "timings": self._timings(answer, choice)}
         if not answer.asked.include_usage:
             return event(made | {"timings": told["timings"]})
         return event(made) + event(self._head(answer, []) | told)
@@ -153,8 +151,8 @@ class LlamaMouth:
             made["timings"] = self._timings(answer, _counted(answer))
         return made
 
-    def _usage(self, answer: Answer) -> Object:
-        tokens = _counted(answer).tokens
+    def _usage(self, answer: Answer, choice: Choice | None = None) -> Object:
+        tokens = (choice or _counted(answer)).tokens
         return {
             "completion_tokens": tokens,
             "prompt_tokens": answer.prompt_tokens,

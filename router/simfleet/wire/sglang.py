@@ -15,6 +15,7 @@ META_SINCE = (0, 5, 15)
 NEW_NAMES_SINCE = (0, 5, 12)
 ONLY_NEW_NAMES_SINCE = (0, 5, 21)
 _EOS = 2
+_STOPPED = ("stop", "tool_calls")
 
 
 class SglangMouth:
@@ -27,13 +28,19 @@ class SglangMouth:
         """See `Mouth`."""
         chat = answer.asked.door is Door.CHAT
         deltas = self._chat(answer, choice, piece) if chat else self._completion(choice, piece)
-        last = len(deltas) - 1
+        choices = [(choice, {**delta, "logprobs": None, "finish_reason": None}) for delta in deltas]
+        if piece.finish and chat:
+            answer.ended.append(choice)
+            if answer.done:  # all reasons come together, after everything else
+                end = {"delta": {"reasoning_content": None}, "logprobs": None}
+                choices += [(item, {**end, "finish_reason": item.finish}) for item in answer.ended]
+        elif piece.finish:
+            choices[-1][1]["finish_reason"] = piece.finish
         events = []
-        for at, delta in enumerate(deltas):
-            finish = piece.finish if at == last else None
-            item = {"index": choice.index, **delta, "logprobs": None, "finish_reason": finish}
-            item["matched_stop"] = _EOS if finish in ("stop", "tool_calls") else None
-            events.append(self._event(answer, choice, [item]))
+        for item, told in choices:
+            stopped = told["finish_reason"] in _STOPPED
+            told["matched_stop"] = _EOS if stopped else None
+            events.append(self._event(answer, choice, [{"index": item.index, **told}]))
         return events + self._end(answer, choice) if answer.done else events
 
     def whole(self, answer: Answer) -> bytes:
@@ -80,8 +87,6 @@ class SglangMouth:
             deltas.append({"tool_calls": [call]})
         elif text:
             deltas.append({"content": text})
-        if piece.finish:
-            deltas.append({})
         choice.opened = True
         return [{"delta": {"reasoning_content": None, **delta}} for delta in deltas]
 
@@ -119,7 +124,7 @@ class SglangMouth:
             made["text"] = choice.text
         else:
             made["message"] = self._message(answer, choice)
-        stopped = choice.finish in ("stop", "tool_calls")
+        stopped = choice.finish in _STOPPED
         made |= {"logprobs": None, "finish_reason": choice.finish}
         made["matched_stop"] = _EOS if stopped else None
         if answer.asked.meta_info and self._settings.release >= META_SINCE:
@@ -178,7 +183,7 @@ class SglangMouth:
 
     def _meta(self, answer: Answer, choice: Choice) -> Object:
         timing, began = answer.timing, float(answer.began)
-        stopped = choice.finish in ("stop", "tool_calls")
+        stopped = choice.finish in _STOPPED
         length = {"type": "length", "length": choice.tokens}
         total_s = (timing.first_ms + timing.generation_ms) / 1000
         return {
