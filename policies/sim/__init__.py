@@ -1,1 +1,1 @@
-"""Worlds to try policies in: engines that step, requests that come, nothing that waits."""
+"""Engines and fleets as a model: what a world of published numbers would do with requests."""

@@ -1,7 +1,7 @@
-"""What a simulated engine is given and what it gives: values, and the interface of its steps.
+"""The seam between a simulated engine and whoever drives it; it simulates nothing itself.
 
-Whoever runs one owns the clock: it asks for a step, and lets the step's duration pass in the way
-that suits it, in jumps or in real time.
+The world runs a machine in jumps, the simulated fleet runs one against the clock. Both see the
+same values.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from policies.values import value
 
 @value
 class SimRequest:
-    """One request as an engine sees it."""
+    """A request as an engine sees it; the text itself is not simulated."""
 
     request_id: str
     class_id: ClassId
     prompt_tokens: int
     output_tokens: int
-    """Tokens after which it is finished."""
     template: str = ""
-    """Requests with the same one repeat each other; for methods with a memory."""
+    """What its text is like: drafters that learn remember by it."""
     greedy: bool = True
     seed: int = 0
+    """Decides what the request is like and every draw for it, whichever machine serves it."""
     cached_tokens: int = 0
-    """Tokens of the prompt whose keys and values are still there."""
+    """Tokens of the prompt that need no prefill."""
 
 
 @value
@@ -39,54 +39,60 @@ class Emission:
     accepted: int
     finished: bool
     first: bool
-    """Whether these are its first tokens."""
+    """The request's first tokens."""
 
 
 @value
 class Step:
-    """One pass of the target model over everything that runs."""
+    """One step over all running requests."""
 
     duration_s: float
     emissions: tuple[Emission, ...]
     running: int
     waiting: int
     kv_usage: float
-    """Share of the cache in use, 0 to 1."""
+    """Share of the KV cache in use, 0 to 1."""
 
 
 @value
 class EngineCounters:
-    """Totals since the engine started."""
+    """Totals since the machine was made; they fall back to 0 at a restart, as an engine's do."""
 
-    drafts: int
-    """Steps of requests that had a draft."""
-    drafted: int
-    accepted: int
-    per_position: tuple[int, ...]
-    """Accepted tokens by their position in the draft."""
-    generated: int
-    prompt: int
-    """Tokens of prompts taken in."""
-    steps: int
-    finished: int
-    """Requests that ended by themselves."""
+    drafts: int = 0
+    """Steps of a request that had a draft."""
+    drafted: int = 0
+    accepted: int = 0
+    per_position: tuple[int, ...] = ()
+    """Accepted tokens by position in the draft."""
+    generated: int = 0
+    prompt: int = 0
+    steps: int = 0
+    finished: int = 0
 
 
 class SimMachine(Protocol):
-    """An engine with continuous batching, one step at a time."""
+    """A simulated engine with continuous batching."""
 
     def submit(self, request: SimRequest) -> None:
-        """Takes a request in; it starts or waits at the next step."""
+        """Queue a request."""
+        ...
 
     def cancel(self, request_id: str) -> None:
-        """Drops a request; nothing happens when it is not there."""
+        """Forget a request, wherever it is; one that is not known is ignored."""
+        ...
 
     def step(self) -> Step | None:
-        """Makes one step, whose duration the caller lets pass; None when there is nothing to do."""
+        """Do one step; None if there is nothing to do.
+
+        The caller advances its clock by `duration_s`: what is in the step happens at its end.
+        """
+        ...
 
     def restart(self) -> None:
-        """Forgets memory and counters, drops what runs and waits."""
+        """Drop all requests and forget what was learned."""
+        ...
 
     @property
     def counters(self) -> EngineCounters:
-        """Totals since the start."""
+        """Totals so far."""
+        ...
