@@ -37,6 +37,9 @@ from router.simfleet.wire.sglang import SglangMouth
 from router.simfleet.wire.vllm import VllmMouth
 from router.simfleet.words import Words
 
+_SPARE_FLOWS = 64
+"""Finished requests that are remembered before they are sorted out."""
+
 FAULTS_PATH = "/sim/faults"
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -261,7 +264,8 @@ class EngineService:
         self._tasks.once("delayed request", later)
 
     def _submit(self, flow: Flow, reply: Reply, number: int) -> None:
-        self._flows = {item for item in self._flows if not item.ended}
+        if len(self._flows) > 2 * self._driver.inside + _SPARE_FLOWS:
+            self._flows = {item for item in self._flows if not item.ended}
         self._flows.add(flow)
         try:
             flow.submit(self._driver, str(number))
