@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,7 +140,10 @@ class SimWorld:
                 got += data
         except ConnectionError:
             pass
-        writer.close()
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
         head, _, rest = got.partition(b"\r\n\r\n")
         if not head:
             return 0, {}, b""

@@ -1,0 +1,164 @@
+"""Simulated engines behind a whole proxy: what it learns is what the engines counted."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.app import Application
+from router.config.models import EngineName
+from router.simfleet.settings import EngineSettings, Kind
+from tests.flow.conftest import Start
+from tests.support.flow_client import ask, get, request_bytes
+from tests.support.flow_wire import MODEL, dump
+from tests.support.flow_world import always, config_of, decisions
+from tests.support.simfleet_world import ScriptedMachine, SimWorld, simulated
+
+K = 4
+REQUESTS = 24
+PREFIX = {Kind.VLLM: "vllm:", Kind.LLAMACPP: "llamacpp:"}
+KNOWN = typing.get_args(EngineName)
+KINDS = [
+    pytest.param(
+        kind,
+        marks=()
+        if kind.value in KNOWN
+        else pytest.mark.skip(f"the proxy has no adapter for {kind.value}"),
+        id=kind.value,
+    )
+    for kind in Kind
+]
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[AsyncExitStack]:
+    """Ends the simulated engines after the proxy."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+def pool_of(name: str, world: SimWorld) -> dict[str, Any]:
+    """A pool with one simulated server."""
+    settings = world.service.settings
+    return {
+        "name": name,
+        "method": "ngram" if settings.speculates else "none",
+        "engine": settings.kind.value,
+        "num_speculative_tokens": settings.num_speculative_tokens,
+        "replicas": [{"url": world.url}],
+    }
+
+
+async def fleet(
+    kind: Kind, engines: AsyncExitStack, start: Start, folder: Path, **more: Any
+) -> tuple[Application, SimWorld]:
+    """A proxy that sends everything to the engine that speculates."""
+    plain = EngineSettings(kind=kind, model=MODEL)
+    fast = EngineSettings(kind=kind, model=MODEL, method="ngram", num_speculative_tokens=K)
+    # Some steps find no draft, as with look-up methods.
+    machine = ScriptedMachine(K, drafts=(True, True, False, True))
+    worlds = [
+        await engines.enter_async_context(simulated(plain)),
+        await engines.enter_async_context(simulated(fast, machine=machine, **more)),
+    ]
+    pools = [pool_of("plain", worlds[0]), pool_of("fast", worlds[1])]
+    app = await start(config_of(*pools, folder=folder, policy=always("fast")))
+    return app, worlds[1]
+
+
+def question(number: int) -> bytes:
+    """Requests of all kinds, one after the other: whole, streams, with and without usage."""
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": f"Say something about {number}."}],
+        "max_tokens": 5 + number * 3,
+        "ignore_eos": number % 2 == 0,
+    }
+    if number % 3:
+        body["stream"] = True
+    if number % 3 == 2:
+        body["stream_options"] = {"include_usage": True}
+    return dump(body)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_read_of_each_request_sums_up_to_the_engines_counters(
+    kind: Kind, engines: AsyncExitStack, start: Start, tmp_path: Path
+) -> None:
+    """Drafted, accepted and generated tokens are equal to the last unit, and so are steps."""
+    app, world = await fleet(kind, engines, start, tmp_path)
+    for number in range(REQUESTS):
+        reply = await ask(app.data_url, request_bytes(question(number)))
+        assert reply.status == 200
+    lines = await decisions(app)
+    counters = world.machine.counters
+    assert len(lines) == REQUESTS
+    assert {line["acceptance_source"] for line in lines} == {"request"}
+    assert sum(line["accepted"] for line in lines) == counters.accepted > 0
+    assert sum(line["tokens"] for line in lines) == counters.generated
+    if kind is not Kind.SGLANG:  # whose count of drafted tokens is nominal
+        assert sum(line["drafted"] for line in lines) == counters.drafted
+        metrics = await world.metrics()
+        told = {
+            name: sum(value for key, value in metrics.items() if key.startswith(PREFIX[kind] + name))
+            for name in (
+                "spec_decode_num_drafts_total",
+                "spec_decode_num_draft_tokens_total",
+                "spec_decode_num_accepted_tokens_total",
+                "spec_decode_num_accepted_tokens_per_pos_total",
+            )
+        }
+        assert list(told.values()) == [
+            counters.drafts,
+            counters.drafted,
+            counters.accepted,
+            sum(counters.per_position),
+        ]
+    await app.flush()
+    await app.refresh()
+    cells = [
+        item
+        for entry in app.state()["routes"][0]["classes"]
+        for item in entry["cells"]
+        if item["pool"] == "fast" and item["tokens"]
+    ]
+    assert sum(item["acceptance_requests"] for item in cells) == REQUESTS
+    assert sum(item["tokens"] for item in cells) == counters.generated
+    steps = sum(item["tokens"] / item["tokens_per_step"] for item in cells)
+    assert round(steps) == counters.generated - counters.accepted
+
+
+async def test_the_client_gets_the_engines_bytes(
+    engines: AsyncExitStack, start: Start, tmp_path: Path
+) -> None:
+    """What only the proxy asked for is not in them."""
+    app, _ = await fleet(Kind.VLLM, engines, start, tmp_path)
+    reply = await ask(app.data_url, request_bytes(question(1)))
+    assert b'"usage"' not in reply.body
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_fault_on_command_is_met_as_any_other(
+    engines: AsyncExitStack, start: Start, tmp_path: Path
+) -> None:
+    """An engine that answers 503 is passed by, and the baseline steps in."""
+    app, world = await fleet(Kind.LLAMACPP, engines, start, tmp_path)
+    status, _, _ = await world.exchange("/sim/faults", {"kind": "status", "value": 503})
+    assert status == 200
+    reply = await ask(app.data_url, request_bytes(question(0)))
+    [line] = await decisions(app)
+    assert (reply.status, line["arm"], line["served_by"]) == (200, "fast", "plain")
+
+
+async def test_servers_are_found_healthy(
+    engines: AsyncExitStack, start: Start, tmp_path: Path
+) -> None:
+    """Probes and scrapes take a simulated engine for a real one."""
+    app, _ = await fleet(Kind.VLLM, engines, start, tmp_path)
+    ready = await get(app.data_url, "/ready")
+    assert ready.status == 200
