@@ -70,7 +70,8 @@ def survival(alphas: FloatArray) -> FloatArray:
         >>> survival(np.array([0.5, 0.5]))
         array([0.5 , 0.25])
     """
-    return np.cumprod(alphas, axis=-1)
+    result: FloatArray = np.cumprod(alphas, axis=-1, dtype=np.float64)
+    return result
 
 
 def expected_tau(alphas: FloatArray) -> float:
@@ -94,6 +95,7 @@ class Acceptance:
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
+        self._means: dict[tuple[float, float], float] = {}
         self._k = len(cell.alphas)
         alphas = np.clip(np.array(cell.alphas), 1e-6, 1.0 - 1e-6)
         self._matching = cell.lag1 is not None
@@ -105,7 +107,7 @@ class Acceptance:
         self._in_match = survival(alphas)
         shifted = survival(_sigmoid(self._logits + _SHIFTS[:, None])).sum(axis=1) / self._k
         self._rate_of_shift = shifted
-        self._stay = min(max(cell.lag1 or 0.0, 0.0), 0.98)
+        self._stay = self._state_memory(cell.lag1 or 0.0)
         self._cold = self._quantiles(cell.tau)
         self._warm = self._quantiles(cell.learned_tau) if cell.learned_tau else self._cold
 
@@ -120,6 +122,16 @@ class Acceptance:
             return np.full(_GRID, mean)
         weight = max(mean * (1.0 - mean) / variance - 1.0, 0.2)
         return _beta_quantiles(mean * weight, (1.0 - mean) * weight)
+
+    def _state_memory(self, lag1: float) -> float:
+        """Correlation of neighbouring states that gives counts theirs: counts vary in a match."""
+        if not self._matching:
+            return 0.0
+        positions, in_match = np.arange(1, self._k + 1), float(self._in_match.sum())
+        q = self._match_ratio((self._cell.tau - 1.0) / self._k)
+        second = float(((2 * positions - 1) * self._in_match).sum())
+        between = q * (1.0 - q) * in_match**2
+        return min(max(lag1, 0.0) * (1.0 + q * (second - in_match**2) / between), 0.95)
 
     def _variance_of_step(self, rate: float) -> float:
         """Variance of the mean accepted count of a request, times its steps."""
@@ -164,9 +176,12 @@ class Acceptance:
 
         Harmonic over requests, since time adds up and answers are equally long.
         """
-        quantiles = (np.arange(40) + 0.5) / 40
-        taus = [self.tau(Likeness(float(q), shift, learned)) for q in quantiles]
-        return 1.0 / float(np.mean(1.0 / np.array(taus)))
+        key = (round(shift, 3), round(learned, 2))
+        if key not in self._means:
+            quantiles = ((np.arange(40) + 0.5) / 40).tolist()
+            taus = [self.tau(Likeness(quantile, *key)) for quantile in quantiles]
+            self._means[key] = 1.0 / float(np.mean(1.0 / np.array(taus)))
+        return self._means[key]
 
     def drafted_per_step(self, rate: float) -> float:
         """Tokens drafted in a step, on average."""
@@ -248,10 +263,9 @@ def likeness(
 ) -> Likeness:
     """What a request is like for the method of an engine: the same at each of its servers."""
     method = zlib.crc32(spec.method.encode())
-    own = float(np.random.default_rng((seed, method)).standard_normal())
-    shared = float(np.random.default_rng((seed, 1)).standard_normal())
-    name = zlib.crc32(template.rpartition("@")[0].encode() or template.encode())
-    of_template = float(np.random.default_rng((name, 2)).standard_normal()) if template else shared
+    own = _normal(seed, method)
+    shared = _normal(seed, 1)
+    of_template = _template_normal(template.partition("@")[0]) if template else shared
     z = (
         math.sqrt(TEMPLATE_SHARE) * of_template
         + math.sqrt(REQUEST_SHARE) * shared
@@ -259,8 +273,22 @@ def likeness(
     )
     if not template:
         z /= math.sqrt(1.0 + 2.0 * math.sqrt(TEMPLATE_SHARE * REQUEST_SHARE))
-    shift = spec.languages.get(language_of(template), 0.0) + (0.0 if greedy else spec.hot_shift)
+    shift = shift_of(spec, template=template, greedy=greedy)
     return Likeness(0.5 * (1.0 + math.erf(z / math.sqrt(2.0))), shift, learned)
+
+
+def shift_of(spec: EngineSpec, *, template: str, greedy: bool) -> float:
+    """What language and temperature add to the log odds of acceptance."""
+    return spec.languages.get(language_of(template), 0.0) + (0.0 if greedy else spec.hot_shift)
+
+
+def _normal(*seeds: int) -> float:
+    return float(np.random.default_rng(seeds).standard_normal())
+
+
+@lru_cache(maxsize=4096)
+def _template_normal(name: str) -> float:
+    return _normal(zlib.crc32(name.encode()), 2)
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:
