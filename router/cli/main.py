@@ -19,6 +19,7 @@ from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
+from router.cli.simfleet import simfleet
 from router.cli.status import render_state, watch
 from router.config.load import load_config
 from router.config.models import KNOWN_METHODS, Pool
@@ -44,6 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(classify_app, name="classify")
+app.command("simfleet")(simfleet)
 
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""

@@ -1,1 +1,1 @@
-"""Simulated engines over HTTP: a step machine of `policies.sim` behind each engine's wire format."""
+"""Simulated engines over HTTP: step machines of `policies.sim` behind engines' wire formats."""

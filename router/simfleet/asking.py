@@ -21,7 +21,7 @@ def asked_of(door: Door, body: dict[str, Any], kind: Kind) -> Asked:
     """Reads a body whose members have the right types (see `complaints`)."""
     options = body.get("stream_options") or {}
     openai = door in (Door.CHAT, Door.COMPLETIONS)
-    several = openai and kind is not Kind.LLAMACPP or door is Door.CHAT
+    several = door is Door.CHAT or (openai and kind is not Kind.LLAMACPP)
     temperature = body.get("temperature")
     return Asked(
         door=door,

@@ -90,7 +90,7 @@ def _read(item: Any) -> Fault:
     if unknown:
         raise FaultError(f"unknown: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     try:
-        kind = FaultKind(item.get("kind"))
+        kind = FaultKind(str(item.get("kind")))
     except ValueError as error:
         kinds = ", ".join(FaultKind)
         raise FaultError(f"kind must be one of {kinds}") from error

@@ -181,4 +181,3 @@ class Flow:
             self._reply.end()
         else:
             self._reply.cut()
-

@@ -108,7 +108,9 @@ class Manner:
         if content:
             utf8 = "; charset=utf-8" if content == _JSON else ""
             lines.append(f"Content-Type: {content}{utf8}")
-        lines.append("Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}")
+        lines.append(
+            "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        )
         lines.append("Connection: close" if close else "Keep-Alive: timeout=5, max=100")
         return lines
 
@@ -209,6 +211,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
+        del exc  # how it was lost makes no difference
         self._open.discard(self)
         self._transport = None
         self._waiting.clear()

@@ -106,7 +106,12 @@ class Prompts:
         self.cache = PrefixCache()
 
     def read(
-        self, asked: Asked, body: dict[str, Any], headers: Mapping[str, str], tokens: int, text: bytes
+        self,
+        asked: Asked,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        tokens: int,
+        text: bytes,
     ) -> Prompt:
         """One request; `tokens` and `text` are what `prompt_of` says."""
         self._number += 1

@@ -174,9 +174,7 @@ class EngineService:
         return key in (given, request.headers.get("x-api-key"))
 
     def _complain(self, reply: Reply, complaint: Complaint) -> None:
-        reply.whole(
-            complaint.status, complaint.body, extra=complaint.extra, bare=complaint.bare
-        )
+        reply.whole(complaint.status, complaint.body, extra=complaint.extra, bare=complaint.bare)
 
     def _loading(self, reply: Reply) -> None:
         """llama.cpp says so; the ports of the others are not open yet."""
@@ -283,7 +281,9 @@ class EngineService:
             return self._complaints.missing(required(door), body)
         for name in _NUMBERS:
             value = body.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
                 return self._complaints.no_number(name, value)
         return body
 

@@ -105,7 +105,9 @@ async def test_what_is_read_of_each_request_sums_up_to_the_engines_counters(
         assert sum(line["drafted"] for line in lines) == counters.drafted
         metrics = await world.metrics()
         told = {
-            name: sum(value for key, value in metrics.items() if key.startswith(PREFIX[kind] + name))
+            name: sum(
+                value for key, value in metrics.items() if key.startswith(PREFIX[kind] + name)
+            )
             for name in (
                 "spec_decode_num_drafts_total",
                 "spec_decode_num_draft_tokens_total",

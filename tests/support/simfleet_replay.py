@@ -18,7 +18,7 @@ from tests.support.recordings import Recording
 
 Object = dict[str, Any]
 
-MOUTHS: dict[Kind, type[VllmMouth] | type[SglangMouth] | type[LlamaMouth]] = {
+MOUTHS: dict[Kind, type[VllmMouth | SglangMouth | LlamaMouth]] = {
     Kind.VLLM: VllmMouth,
     Kind.SGLANG: SglangMouth,
     Kind.LLAMACPP: LlamaMouth,
@@ -128,7 +128,9 @@ class Replay:
             asked=replace(self.asked, n=count),
             created=self._created().__next__,
             prompt_tokens=prompt,
-            choices=[Choice(index, ids.get(index, base), self._tool_id()) for index in range(count)],
+            choices=[
+                Choice(index, ids.get(index, base), self._tool_id()) for index in range(count)
+            ],
             began=self._first("created") or self._first("created_at") or 0,
             model=self._first("model"),
             cached_tokens=cached,
@@ -282,7 +284,9 @@ def _drafts(timings: Object) -> list[tuple[int, int]]:
 
 def _spread(total: int, count: int) -> list[int]:
     """A sum in as many parts."""
-    return [total // count + (1 if at < total % count else 0) for at in range(count)] if count else []
+    return (
+        [total // count + (1 if at < total % count else 0) for at in range(count)] if count else []
+    )
 
 
 def _texts(item: Object) -> Iterator[tuple[int, str, list[int] | None, str | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from tests.support.clock import ManualClock
 
 MODEL = "sim-model"
 STEP_S = 0.01
+_MANY_TURNS = 100_000
 
 
 @dataclass
@@ -35,6 +36,7 @@ class ScriptedMachine:
     )
 
     def submit(self, request: SimRequest) -> None:
+        """See `SimMachine`."""
         self._left[request.request_id] = request.output_tokens
         self._at[request.request_id] = -1
         self._counters = replace(
@@ -42,9 +44,11 @@ class ScriptedMachine:
         )
 
     def cancel(self, request_id: str) -> None:
+        """See `SimMachine`."""
         self._left.pop(request_id, None)
 
     def step(self) -> Step | None:
+        """See `SimMachine`."""
         if not self._left:
             return None
         running = len(self._left)
@@ -78,11 +82,13 @@ class ScriptedMachine:
         return Emission(name, tokens, drafted, accepted, finished=finished, first=first)
 
     def restart(self) -> None:
+        """See `SimMachine`."""
         self._left.clear()
         self._counters = EngineCounters(0, 0, 0, (), 0, 0, 0, 0)
 
     @property
     def counters(self) -> EngineCounters:
+        """See `SimMachine`."""
         return self._counters
 
 
@@ -92,17 +98,30 @@ class PushedPace:
     With `gate` steps wait until the test lets them go.
     """
 
-    def __init__(self, clock: ManualClock | None = None, gate: asyncio.Semaphore | None = None):
+    def __init__(
+        self, clock: ManualClock | None = None, gate: asyncio.Semaphore | None = None
+    ) -> None:
         self.clock = clock or ManualClock()
         self.gate = gate
         self.now = self.clock.monotonic
         self.wall = self.clock.wall
 
     async def pause(self, seconds: float) -> None:
+        """See `Pace`."""
         if self.gate is not None:
             await self.gate.acquire()
         await asyncio.sleep(0)
         self.clock.advance(seconds)
+
+
+async def until(holds: Callable[[], bool], push: Callable[[], object] = lambda: None) -> None:
+    """Lets the loop go on until something holds; fails when it never does."""
+    for _ in range(_MANY_TURNS):
+        if holds():
+            return
+        push()
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to pass")
 
 
 @dataclass
@@ -116,6 +135,7 @@ class SimWorld:
 
     @property
     def url(self) -> str:
+        """Of its port."""
         return f"http://127.0.0.1:{self.port}"
 
     async def exchange(
@@ -127,7 +147,9 @@ class SimWorld:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """One request on a connection of its own: status, headers, body with its framing."""
-        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        raw = (
+            body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        )
         verb = method or ("GET" if body is None else "POST")
         lines = [f"{verb} {path} HTTP/1.1", "Host: sim", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]

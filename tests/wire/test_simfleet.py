@@ -15,8 +15,8 @@ from router.simfleet.meter import Meter, Totals
 from router.simfleet.settings import EngineSettings, Kind, Record
 from router.simfleet.wire.complaints import complaints_of
 from router.simfleet.wire.metrics import Gauges, metrics_text
-from tests.support.recordings import OWN, Recording, shared_folder
 from tests.support.clock import ManualClock
+from tests.support.recordings import OWN, Recording, shared_folder
 from tests.support.simfleet_replay import Replay, kind_of
 from tests.support.simfleet_world import PushedPace, simulated
 
@@ -137,8 +137,11 @@ def test_heads(recording: Recording) -> None:
         plain = content
     else:
         plain = content.partition(";")[0] if content else None
-    extra = [(n, v) for n, v in [line.partition(": ")[::2] for line in head.decode("latin-1").split("\r\n")[1:]]
-             if n.lower() in ("allow", "process-start-time-unix")]
+    extra = [
+        (n, v)
+        for n, v in [line.partition(": ")[::2] for line in head.decode("latin-1").split("\r\n")[1:]]
+        if n.lower() in ("allow", "process-start-time-unix")
+    ]
     length = headers.get("content-length")
     made = Manner(kind_of(recording), clock_of(recording).wall).head(
         recording.status,

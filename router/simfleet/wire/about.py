@@ -26,7 +26,7 @@ _DETAILS = {
     "quantization_level": "",
 }
 _ARCHITECTURE_SINCE = (10_500,)
-"""First build of llama.cpp that is known to tell what goes in and out: between b10434 and b11434."""
+"""llama.cpp tells what goes in and out since a build between b10434 and b11434."""
 
 
 def models(settings: EngineSettings, created: int, permission: str) -> Object:

@@ -145,8 +145,8 @@ class VllmComplaints(_Uvicorn):
             return self._error(404, message, "NotFoundError", "model")
         if asked.max_tokens and asked.max_tokens > limit:
             message = (
-                f"max_tokens={asked.max_tokens} cannot be greater than max_model_len={limit}. Please "
-                f"request fewer output tokens. (parameter=max_tokens, value={asked.max_tokens})"
+                f"max_tokens={asked.max_tokens} cannot be greater than max_model_len={limit}. "
+                f"Please request fewer output tokens. (parameter=max_tokens, value={asked.max_tokens})"
             )
             return self._error(400, message, "BadRequestError", "max_tokens")
         if self._settings.speculates and (body.get("min_p") or body.get("logit_bias")):
@@ -197,8 +197,8 @@ class SglangComplaints(_Uvicorn):
     def no_number(self, name: str, value: object) -> Complaint:
         """See `Complaints`."""
         return self._invalid(
-            f"{{'type': 'float_parsing', 'loc': ('body', '{name}'), 'msg': 'Input should be a valid "
-            f"number, unable to parse string as a number', 'input': {value!r}}}"
+            f"{{'type': 'float_parsing', 'loc': ('body', '{name}'), 'msg': 'Input should be a "
+            f"valid number, unable to parse string as a number', 'input': {value!r}}}"
         )
 
     def overflow(self, prompt_tokens: int) -> Complaint:
@@ -270,8 +270,8 @@ class LlamaComplaints:
         """See `Complaints`."""
         limit = self._settings.context
         message = (
-            f"request ({prompt_tokens} tokens) exceeds the available context size ({limit} tokens), "
-            "try increasing it"
+            f"request ({prompt_tokens} tokens) exceeds the available context size ({limit} tokens)"
+            ", try increasing it"
         )
         more = {"n_prompt_tokens": prompt_tokens, "n_ctx": limit}
         return self._error(400, message, "exceed_context_size_error", **more)
@@ -307,12 +307,12 @@ class LlamaComplaints:
 
 def complaints_of(settings: EngineSettings) -> Complaints:
     """Those of the engine's kind."""
-    made: dict[Kind, type[Complaints]] = {
+    made: dict[Kind, type[VllmComplaints | SglangComplaints | LlamaComplaints]] = {
         Kind.VLLM: VllmComplaints,
         Kind.SGLANG: SglangComplaints,
         Kind.LLAMACPP: LlamaComplaints,
     }
-    return made[settings.kind](settings)  # type: ignore[call-arg] - a protocol has no constructor
+    return made[settings.kind](settings)
 
 
 def anthropic(complaint: Complaint) -> Complaint:
@@ -332,9 +332,7 @@ def required(door: Door) -> str:
 
 def dying_stream(complaints: Complaints) -> list[bytes]:
     """How a stream of vLLM ends when its engine dies."""
-    message = (
-        "EngineCore encountered an issue. See stack trace (above) for the root cause."
-    )
+    message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
     return [complaints.in_stream(message), DONE]
 
 

@@ -88,7 +88,7 @@ class LlamaMouth:
                     function = {"name": answer.asked.tool, "arguments": text}
                     call = {"index": 0, "id": choice.tool_id, "type": "function"}
                     delta = {"tool_calls": [call | {"function": function}]}
-                item = {"finish_reason": None, "index": choice.index, "delta": delta}
+                item: Object = {"finish_reason": None, "index": choice.index, "delta": delta}
                 made = self._head(answer, [item])
                 if answer.asked.timings_per_token:
                     made["timings"] = self._timings(
@@ -96,11 +96,13 @@ class LlamaMouth:
                     )
                 return event(made)
             case Door.COMPLETIONS:
-                return event(self._completion(answer, [self._choice(choice, text, None)], end=False))
+                return event(
+                    self._completion(answer, [self._choice(choice, text, None)], end=False)
+                )
             case Door.MESSAGES:
                 delta = {"type": "text_delta", "text": text}
-                item = {"type": "content_block_delta", "index": 0, "delta": delta}
-                return named("content_block_delta", item)
+                told = {"type": "content_block_delta", "index": 0, "delta": delta}
+                return named("content_block_delta", told)
             case Door.RESPONSES:
                 name = "response.output_text.delta"
                 return named(name, {"type": name, "item_id": answer.item_id, "delta": text})
@@ -124,7 +126,7 @@ class LlamaMouth:
                 return self._response_end(answer, choice)
 
     def _chat_end(self, answer: Answer, choice: Choice) -> bytes:
-        item = {"finish_reason": choice.finish, "index": choice.index, "delta": {}}
+        item: Object = {"finish_reason": choice.finish, "index": choice.index, "delta": {}}
         made = self._head(answer, [item])
         told = {"usage": self._usage(answer, choice), "timings": self._timings(answer, choice)}
         if not answer.asked.include_usage:

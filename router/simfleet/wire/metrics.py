@@ -35,7 +35,9 @@ def _family(
 ) -> str:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
-        shown = f"{value:g}" if whole and value % 1 else f"{int(value)}" if whole else f"{float(value)}"
+        shown = (
+            f"{value:g}" if whole and value % 1 else f"{int(value)}" if whole else f"{float(value)}"
+        )
         lines.append(f"{name}{labels} {shown}")
     return "\n".join(lines) + "\n"
 
@@ -57,6 +59,9 @@ def _histogram(name: str, text: str, labels: dict[str, str], told: Histogram) ->
     return "\n".join(lines) + "\n"
 
 
+_DECODES = (
+    "Total number of llama_decode() calls, excluding speculative decoding and multimodal decoding"
+)
 _VLLM_ENDS = ("stop", "length", "abort", "error", "repetition")
 
 
@@ -71,8 +76,12 @@ def _vllm(settings: EngineSettings, totals: Totals, gauges: Gauges) -> Iterable[
         return _family(f"vllm:{name}", "gauge", text, [(one, value)])
 
     if settings.speculates:
-        yield counter("spec_decode_num_drafts_total", "Number of spec decoding drafts.", totals.drafts)
-        yield counter("spec_decode_num_draft_tokens_total", "Number of draft tokens.", totals.drafted)
+        yield counter(
+            "spec_decode_num_drafts_total", "Number of spec decoding drafts.", totals.drafts
+        )
+        yield counter(
+            "spec_decode_num_draft_tokens_total", "Number of draft tokens.", totals.drafted
+        )
         yield counter(
             "spec_decode_num_accepted_tokens_total", "Number of accepted tokens.", totals.accepted
         )
@@ -178,9 +187,7 @@ def _sglang(settings: EngineSettings, totals: Totals, gauges: Gauges) -> Iterabl
         [(_labels([*base.items(), ("cache_source", "device")]), totals.cached)],
     )
     yield gauge("num_running_reqs", "The number of running requests.", gauges.running)
-    yield gauge(
-        "num_queue_reqs", "The number of requests in the waiting queue.", gauges.waiting
-    )
+    yield gauge("num_queue_reqs", "The number of requests in the waiting queue.", gauges.waiting)
     yield gauge("gen_throughput", "The generation throughput (token/s).", totals.throughput)
     yield gauge("token_usage", "The token usage.", gauges.kv_usage)
     length = totals.accept_length if settings.speculates else 0.0
@@ -211,7 +218,11 @@ def _llamacpp(settings: EngineSettings, totals: Totals, gauges: Gauges) -> Itera
     speed = generated / totals.generation_s if totals.generation_s else 0.0
     busy = totals.busy / totals.steps if totals.steps else 0.0
     counters: list[tuple[str, str, float]] = [
-        ("prompt_tokens_total", "Number of prompt tokens processed, excluding cached tokens", prompt),
+        (
+            "prompt_tokens_total",
+            "Number of prompt tokens processed, excluding cached tokens",
+            prompt,
+        ),
         (
             "prompt_tokens_cached_total",
             "Number of prompt tokens reused from the cache",
@@ -226,8 +237,7 @@ def _llamacpp(settings: EngineSettings, totals: Totals, gauges: Gauges) -> Itera
         ),
         (
             "n_decode_total",
-            "Total number of llama_decode() calls, "
-            "excluding speculative decoding and multimodal decoding",
+            _DECODES,
             totals.steps,
         ),
         (

@@ -25,18 +25,20 @@ class VllmMouth:
 
     def step(self, answer: Answer, choice: Choice, piece: Piece) -> list[bytes]:
         """See `Mouth`."""
-        match answer.asked.door:
-            case Door.MESSAGES:
-                return self._messages.step(answer, choice, piece)
-            case Door.RESPONSES:
-                return self._responses.step(answer, choice, piece)
-            case Door.COMPLETIONS:
-                events = [self._completion(answer, choice, piece)]
-            case Door.CHAT:
-                events = [] if answer.opened else self._roles(answer)
-                events += self._deltas(answer, choice, piece)
+        door = answer.asked.door
+        if door is Door.MESSAGES:
+            return self._messages.step(answer, choice, piece)
+        if door is Door.RESPONSES:
+            return self._responses.step(answer, choice, piece)
+        events = self._openai(door, answer, choice, piece)
         answer.opened = True
         return events + self._end(answer) if answer.done else events
+
+    def _openai(self, door: Door, answer: Answer, choice: Choice, piece: Piece) -> list[bytes]:
+        if door is Door.COMPLETIONS:
+            return [self._completion(answer, choice, piece)]
+        roles = [] if answer.opened else self._roles(answer)
+        return [*roles, self._deltas(answer, choice, piece)]
 
     def whole(self, answer: Answer) -> bytes:
         """See `Mouth`."""
@@ -96,7 +98,7 @@ class VllmMouth:
             for choice in answer.choices
         ]
 
-    def _deltas(self, answer: Answer, choice: Choice, piece: Piece) -> list[bytes]:
+    def _deltas(self, answer: Answer, choice: Choice, piece: Piece) -> bytes:
         """A call of a tool is opened with its name; without text the end is an empty event."""
         text = "".join(piece.texts)
         tool = answer.asked.tool
@@ -112,11 +114,9 @@ class VllmMouth:
         elif not text and piece.finish and answer.asked.offers_tools:
             delta = {}
         choice.opened = True
-        return [self._delta(answer, choice, delta, piece)]
+        return self._delta(answer, choice, delta, piece)
 
-    def _delta(
-        self, answer: Answer, choice: Choice, delta: Object, piece: Piece
-    ) -> bytes:
+    def _delta(self, answer: Answer, choice: Choice, delta: Object, piece: Piece) -> bytes:
         item: Object = {"index": choice.index, "delta": delta, "logprobs": None}
         item["finish_reason"] = piece.finish
         if piece.finish:

@@ -20,6 +20,7 @@ from tests.support.simfleet_world import (
     chat,
     settings_of,
     simulated,
+    until,
 )
 
 CHAT = "/v1/chat/completions"
@@ -118,13 +119,10 @@ async def test_a_restart_forgets(kind: Kind) -> None:
     """Counters, prompts and what runs; vLLM's streams say so, the others break off."""
     gate = asyncio.Semaphore(0)
     async with simulated(settings_of(kind), pace=PushedPace(gate=gate)) as world:
-        asking = asyncio.ensure_future(
-            world.exchange(CHAT, chat(stream=True, max_tokens=500))
-        )
+        asking = asyncio.ensure_future(world.exchange(CHAT, chat(stream=True, max_tokens=500)))
         gate.release()
         gate.release()
-        while world.machine.counters.steps < 3:
-            await asyncio.sleep(0)
+        await until(lambda: world.machine.counters.steps >= 3)
         await command(world, {"kind": "restart"})
         _, _, body = await asking
         assert world.machine.counters.steps == 0
@@ -184,9 +182,7 @@ async def test_damaged_arguments_of_tools() -> None:
     async with simulated(settings_of(Kind.VLLM)) as world:
         await command(world, {"kind": "damage_tools", "every": 2})
         for _ in range(4):
-            _, _, body = await world.exchange(
-                CHAT, asked, headers={"x-sim-output-tokens": "9"}
-            )
+            _, _, body = await world.exchange(CHAT, asked, headers={"x-sim-output-tokens": "9"})
             [choice] = json.loads(body)["choices"]
             text = choice["message"]["tool_calls"][0]["function"]["arguments"]
             readable.append(text.endswith('"}'))
@@ -200,12 +196,15 @@ class NotedDrafter:
         self.told: list[object] = []
 
     def drift(self, class_id: ClassId | None, factor: float) -> None:
+        """See `service.Drafter`."""
         self.told.append((class_id, factor))
 
     def disable(self) -> None:
+        """See `service.Drafter`."""
         self.told.append("disable")
 
     def restore(self) -> None:
+        """See `service.Drafter`."""
         self.told.append("restore")
 
 

@@ -17,6 +17,7 @@ from tests.support.simfleet_world import (
     chat,
     settings_of,
     simulated,
+    until,
 )
 
 KINDS = pytest.mark.parametrize("kind", list(Kind))
@@ -84,7 +85,7 @@ async def test_a_stream_holds_the_text_of_the_whole_answer(kind: Kind) -> None:
 
 @pytest.mark.parametrize(("kind", "per_step"), [(Kind.VLLM, True), (Kind.LLAMACPP, False)])
 async def test_events_are_steps_or_tokens(kind: Kind, *, per_step: bool) -> None:
-    """vLLM sends one for each step, llama.cpp one for each token."""
+    """One for each step from vLLM, one for each token from llama.cpp."""
     async with simulated(settings_of(kind)) as world:
         _, _, body = await world.exchange("/v1/chat/completions", chat(stream=True))
         counters = world.machine.counters
@@ -118,8 +119,9 @@ async def test_counters_move_with_steps_or_at_the_end(kind: Kind, *, moved: bool
         asking = asyncio.ensure_future(world.exchange("/v1/chat/completions", chat()))
         for _ in range(3):
             gate.release()
-        while world.machine.counters.steps < 4:  # three are told, the fourth is in its pause
-            await asyncio.sleep(0)
+        await until(
+            lambda: world.machine.counters.steps >= 4
+        )  # three are told, the fourth is in its pause
         assert (world.service.meter.totals.generated.total() > 0) is moved
         for _ in range(20):
             gate.release()
@@ -136,12 +138,9 @@ async def test_a_client_that_leaves_frees_its_place(kind: Kind) -> None:
             world.exchange("/v1/chat/completions", chat(stream=True, max_tokens=4000))
         )
         gate.release()
-        while world.service.inside == 0:
-            await asyncio.sleep(0)
+        await until(lambda: world.service.inside > 0)
         asking.cancel()
-        while world.service.inside:
-            gate.release()
-            await asyncio.sleep(0)
+        await until(lambda: world.service.inside == 0, gate.release)
         assert world.machine.step() is None
         assert world.service.meter.totals.ended["abort"] == 1
 
@@ -205,11 +204,9 @@ async def test_a_full_queue() -> None:
     settings = settings_of(Kind.VLLM, max_waiting=1)
     async with simulated(settings, pace=PushedPace(gate=gate)) as world:
         first = asyncio.ensure_future(world.exchange("/v1/chat/completions", chat()))
-        while world.service.running == 0:
-            await asyncio.sleep(0)
+        await until(lambda: world.service.running > 0)
         second = asyncio.ensure_future(world.exchange("/v1/chat/completions", chat()))
-        while world.service.inside < 2:
-            await asyncio.sleep(0)
+        await until(lambda: world.service.inside >= 2)
         status, _, body = await world.exchange("/v1/chat/completions", chat())
         for _ in range(60):
             gate.release()
@@ -250,7 +247,9 @@ async def test_connections_are_kept() -> None:
     """Two requests sent at once on one connection are answered in their order."""
     async with simulated(settings_of(Kind.VLLM)) as world:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(
+            b"GET /version HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
         first = await reader.readuntil(b'{"version":"0.33.0"}')
         second = await reader.readuntil(b"\r\n\r\n")
         writer.close()
