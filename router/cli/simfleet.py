@@ -47,7 +47,12 @@ def simfleet(
     ] = DEFAULT_WORLD,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Port of the first engine, the others follow; 0 takes free ones.")
+        int,
+        typer.Option(
+            help="Port of the first engine, the others follow; 0 takes free ones.",
+            min=0,
+            max=65_535,
+        ),
     ] = 9300,
     speed: Annotated[float, typer.Option(help="Simulated seconds in a second.", min=0.01)] = 1.0,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,16 @@ def kind_of(engine: str) -> Kind:
 class SimFleet:
     """The servers of a world."""
 
-    def __init__(self, world: WorldSpec, options: FleetOptions | None = None) -> None:
+    def __init__(
+        self,
+        world: WorldSpec,
+        options: FleetOptions | None = None,
+        pace: Callable[[], Pace] | None = None,
+    ) -> None:
+        """`pace` makes the clock of each engine; the machine's by default."""
         self.world = world
         self.options = options or FleetOptions()
+        self._pace = pace or partial(RealPace, self.options.speed)
         self.engines: list[RunningEngine] = []
 
     async def start(self) -> None:
@@ -141,9 +149,6 @@ class SimFleet:
         port = await service.start(options.host, wanted)
         host = "127.0.0.1" if options.host in ("0.0.0.0", "") else options.host  # noqa: S104
         return RunningEngine(pool, number, settings, f"http://{host}:{port}", service)
-
-    def _pace(self) -> Pace:
-        return RealPace(self.options.speed)
 
     def _settings(self, pool: PoolSpec) -> EngineSettings:
         return EngineSettings(
@@ -221,9 +226,11 @@ class SimFleet:
             f"# Written by `specroute simfleet` for the world {self.world.name!r}; every key is\n"
             "# explained in config/specroute.yaml.\n"
         )
-        path.write_text(
-            head + yaml.safe_dump(self.config(**ports), sort_keys=False), encoding="utf-8"
-        )
+        text = head + yaml.safe_dump(self.config(**ports), sort_keys=False)
+        # Whole or not at all: somebody may wait for it.
+        half = path.with_name(f"{path.name}.part")
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
 
 
 def tau_of(pool: PoolSpec, class_id: ClassId) -> float:

@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 
 from router.app import Application
+from router.config.load import load_config
 from router.config.models import EngineName
+from router.simfleet.faults import Fault, FaultKind
+from router.simfleet.fleet import SimFleet
 from router.simfleet.settings import EngineSettings, Kind
+from router.simfleet.traffic import Driver
+from router.simulate.load import load_world
 from tests.flow.conftest import Start
 from tests.support.flow_client import ask, get, request_bytes
 from tests.support.flow_wire import MODEL, dump
 from tests.support.flow_world import always, config_of, decisions
-from tests.support.simfleet_world import ScriptedMachine, SimWorld, simulated
+from tests.support.simfleet_world import PushedPace, ScriptedMachine, SimWorld, simulated
 
 K = 4
 REQUESTS = 24
@@ -164,3 +169,55 @@ async def test_servers_are_found_healthy(
     app, _ = await fleet(Kind.VLLM, engines, start, tmp_path)
     ready = await get(app.data_url, "/ready")
     assert ready.status == 200
+
+
+@pytest.fixture
+async def world_fleet() -> AsyncIterator[SimFleet]:
+    """All servers of a world, each with a clock that is pushed by its own pauses."""
+    fleet = SimFleet(load_world("llama8b-light"), pace=PushedPace)
+    await fleet.start()
+    yield fleet
+    await fleet.stop()
+
+
+async def test_a_world_behind_the_configuration_written_for_it(
+    world_fleet: SimFleet, start: Start, tmp_path: Path
+) -> None:
+    """Its traffic is answered, in its classes, and all that is read is what its engines counted."""
+    path = tmp_path / "sim.yaml"
+    world_fleet.write_config(path, port=0, admin_port=0)
+    given = load_config(path)
+    log = {"path": str(tmp_path / "decisions.jsonl")}
+    app = await start(given.model_validate(given.model_dump() | {"decision_log": log}))
+    driver = Driver(world_fleet.world, app.data_url, model="simulated", pace=PushedPace())
+    sent = await driver.run(duration_s=12.0)
+    lines = await decisions(app)
+    assert (sent.answered, sent.failed.total()) == (sent.sent, 0)
+    assert sent.sent == len(lines) > 40
+    assert {line["class"] for line in lines} == set(world_fleet.world.traffic.classes)
+    for pool in world_fleet.world.pools:
+        counted = [e.service.machine.counters for e in world_fleet.engines if e.pool is pool]
+        mine = [line for line in lines if line["served_by"] == pool.name]
+        for name, theirs in (
+            ("accepted", "accepted"),
+            ("drafted", "drafted"),
+            ("tokens", "generated"),
+        ):
+            told = sum(line[name] or 0 for line in mine)
+            assert told == sum(getattr(item, theirs) for item in counted)
+
+
+async def test_a_drafter_that_fails_leaves_plain_decoding(world_fleet: SimFleet) -> None:
+    """From then on every step gives one token, and nothing is counted as drafted."""
+    world_fleet.command([("eagle3", None, Fault(FaultKind.NO_DRAFTER))])
+    [one, _] = [e for e in world_fleet.engines if e.pool.name == "eagle3"]
+    world = SimWorld(
+        one.service, one.service.machine, PushedPace(), int(one.url.rpartition(":")[2])
+    )
+    status, _, _ = await world.exchange(
+        "/v1/chat/completions",
+        {"model": "simulated", "messages": [{"role": "user", "content": "?"}], "max_tokens": 30},
+        headers={"x-sim-class": "math", "x-sim-output-tokens": "30"},
+    )
+    counters = one.service.machine.counters
+    assert (status, counters.generated, counters.drafted) == (200, 30, 0)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from policies.sim.machine import Emission, EngineCounters, SimRequest, Step
+from policies.sim.machine import Emission, EngineCounters, SimMachine, SimRequest, Step
 from router.simfleet.prompts import Prompts
 from router.simfleet.service import EngineService
 from router.simfleet.settings import EngineSettings, Kind
@@ -129,7 +129,7 @@ class SimWorld:
     """One engine that listens."""
 
     service: EngineService
-    machine: ScriptedMachine
+    machine: SimMachine
     pace: PushedPace
     port: int
 

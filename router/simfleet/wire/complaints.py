@@ -146,7 +146,8 @@ class VllmComplaints(_Uvicorn):
         if asked.max_tokens and asked.max_tokens > limit:
             message = (
                 f"max_tokens={asked.max_tokens} cannot be greater than max_model_len={limit}. "
-                f"Please request fewer output tokens. (parameter=max_tokens, value={asked.max_tokens})"
+                "Please request fewer output tokens. "
+                f"(parameter=max_tokens, value={asked.max_tokens})"
             )
             return self._error(400, message, "BadRequestError", "max_tokens")
         if self._settings.speculates and (body.get("min_p") or body.get("logit_bias")):
