@@ -83,7 +83,7 @@ class Driver:
             slow = [fault.value for fault in self._faults.active(FaultKind.SLOW)]
             await self._pace.pause(step.duration_s * max(slow, default=1.0))
             while (left := self._faults.left(FaultKind.FREEZE)) > 0:
-                await self._pace.pause(min(left, _THAW_S))
+                await self._pace.wait(min(left, _THAW_S))
             self._tell(step)
 
     def _tell(self, step: Step) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from policies.sim.engine import SimEngine
 from policies.sim.spec import ANY_CLASS, PoolSpec, WorldSpec
 from policies.types import ClassId
 from router.config.models import EngineName
-from router.simfleet.faults import Fault
+from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.pace import Pace, RealPace
 from router.simfleet.prompts import CLASS_HEADER, Prompts
 from router.simfleet.service import EngineService
@@ -111,6 +110,8 @@ class SimFleet:
         self.options = options or FleetOptions()
         self._pace = pace or partial(RealPace, self.options.speed)
         self.engines: list[RunningEngine] = []
+        self._arrived = 0
+        self._events = sorted(world.events, key=lambda event: event.at_request)
 
     async def start(self) -> None:
         """Begins to listen on every port.
@@ -144,6 +145,7 @@ class SimFleet:
             drafter=EngineDrafter(machine),
             commands=options.commands,
             seed=options.seed * 1000 + at,
+            on_request=self._arrive,
         )
         wanted = options.port + at if options.port else 0
         port = await service.start(options.host, wanted)
@@ -166,6 +168,19 @@ class SimFleet:
         return Prompts(
             seed=self.options.seed * 1000 + at, lengths=lengths, context=settings.context
         )
+
+    def _arrive(self) -> None:
+        """Counts requests over all servers: what changes in a world does so at one of them."""
+        self._arrived += 1
+        while self._events and self._events[0].at_request <= self._arrived:
+            event = self._events.pop(0)
+            if event.kind == "drift":
+                class_id = None if event.class_id == ANY_CLASS else event.class_id
+                fault = Fault(FaultKind.DRIFT, event.factor, class_id=class_id)
+                self.command([(event.pool, None, fault)])
+            elif event.kind == "fail":
+                fault = Fault(FaultKind.RESTART, event.seconds / self.options.speed)
+                self.command([(event.pool, event.replica, fault)])
 
     def command(self, orders: Sequence[tuple[str, int | None, Fault]]) -> None:
         """Puts faults in force; for a pool and one of its servers, or for all of them.
@@ -234,6 +249,6 @@ class SimFleet:
 
 
 def tau_of(pool: PoolSpec, class_id: ClassId) -> float:
-    """Tokens per step that a world's pool has for a class; 1 for plain decoding."""
+    """Tokens per step that a world's pool has for a class; 1 where nothing is drafted for it."""
     cell = pool.spec.cell(class_id)
-    return math.nan if cell is None and pool.k else 1.0 if cell is None else cell.tau
+    return 1.0 if cell is None else cell.tau

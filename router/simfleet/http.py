@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httptools
 
@@ -205,8 +205,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Transports of uvloop are not of asyncio's class, but they do all that it does.
+        self._transport = cast("asyncio.Transport", transport)
         self._open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -20,6 +20,9 @@ class Pace(Protocol):
     async def pause(self, seconds: float) -> None:
         """Comes back after so many seconds of the simulation."""
 
+    async def wait(self, seconds: float) -> None:
+        """Comes back after so many seconds as `now` counts them."""
+
 
 class RealPace:
     """The machine's clock; a simulated second takes `1 / speed` of a real one.
@@ -42,6 +45,10 @@ class RealPace:
         start = self._due if 0 <= now - self._due < _CATCH_UP_S else now
         self._due = start + seconds / self._speed
         await asyncio.sleep(max(self._due - now, 0.0))
+
+    async def wait(self, seconds: float) -> None:
+        """See `Pace`."""
+        await asyncio.sleep(seconds)
 
 
 _CATCH_UP_S = 0.05

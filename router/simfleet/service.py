@@ -87,8 +87,20 @@ class EngineService:
         drafter: Drafter | None = None,
         commands: bool = False,
         seed: int = 0,
+        on_request: Callable[[], None] = lambda: None,
     ) -> None:
-        """`commands` opens the path that faults are commanded through."""
+        """Builds it; nothing listens yet.
+
+        Args:
+            settings: The engine.
+            machine: What it runs.
+            prompts: Reads requests.
+            pace: Its clock.
+            drafter: How the machine's drafter is changed; None for one that never does.
+            commands: Opens the path that faults are commanded through.
+            seed: Of the ids it gives.
+            on_request: Called for each request that is taken.
+        """
         self.settings = settings
         self.faults = Faults(pace.now)
         self.meter = Meter(settings)
@@ -97,6 +109,7 @@ class EngineService:
         self._pace = pace
         self._drafter = drafter
         self._commands = commands
+        self._on_request = on_request
         self._random = random.Random(seed)  # noqa: S311 - ids that nobody guesses at
         self._complaints = complaints_of(settings)
         self._words = Words()
@@ -225,6 +238,10 @@ class EngineService:
             self._complain(reply, anthropic(complaint) if door is Door.MESSAGES else complaint)
             return
         self._number += 1
+        self._on_request()
+        if self._pace.now() < self._loading_until:  # it has just gone
+            self._loading(reply)
+            return
         prompt = self._prompts.read(asked, body, request.headers, tokens, text)
         number, class_id = self._number, prompt.class_id
         status = self.faults.hit(FaultKind.STATUS, number, class_id)
@@ -255,7 +272,7 @@ class EngineService:
             return
 
         async def later() -> None:
-            await self._pace.pause(delay.value)
+            await self._pace.wait(delay.value)
             if not reply.ended:
                 self._submit(flow, reply, number)
 

@@ -21,7 +21,7 @@ from policies.types import ClassId
 from router.lifecycle import Lifecycle
 from router.simfleet.pace import Pace, RealPace
 from router.simfleet.prompts import CLASS_HEADER, TEMPLATE_HEADER, TOKENS_HEADER
-from router.simfleet.words import Words
+from router.simfleet.words import Words, digest
 
 _PROSE = ClassId("")
 _ROUND = 2000
@@ -79,7 +79,7 @@ class Driver:
                     if duration_s is not None and due_s > duration_s:
                         break
                     while (wait_s := began + due_s - self._pace.now()) > 0:
-                        await self._pace.pause(wait_s)
+                        await self._pace.wait(wait_s)
                     self.sent.late_s = max(self.sent.late_s, -wait_s)
                     self.sent.sent += 1
                     tasks.once("request", partial(self._send, session, arrival))
@@ -122,7 +122,7 @@ class Driver:
     def _body(self, arrival: Arrival) -> bytes:
         request = arrival.request
         # A token is about four bytes, and so is a filler word with its space.
-        shared = self._filler(hash(request.template) & 0xFFFF, arrival.shared_tokens)
+        shared = self._filler(_number(request.template), arrival.shared_tokens)
         own = self._filler(request.seed, max(request.prompt_tokens - arrival.shared_tokens, 1))
         messages = [{"role": "user", "content": own}]
         if shared:
@@ -139,3 +139,8 @@ class Driver:
     def _filler(self, seed: int, tokens: int) -> str:
         words = (self._words.piece(_PROSE, "", seed, place)[0] for place in range(tokens))
         return "".join(words)[: tokens * 4]
+
+
+def _number(template: str) -> int:
+    """The same for a template in every process."""
+    return int(digest(template.encode())[:4], 16)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import typing
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from policies.sim.spec import Event
+from policies.types import ClassId
 from router.app import Application
 from router.config.load import load_config
 from router.config.models import EngineName
 from router.simfleet.faults import Fault, FaultKind
-from router.simfleet.fleet import SimFleet
+from router.simfleet.fleet import RunningEngine, SimFleet
 from router.simfleet.settings import EngineSettings, Kind
 from router.simfleet.traffic import Driver
 from router.simulate.load import load_world
@@ -171,6 +174,12 @@ async def test_servers_are_found_healthy(
     assert ready.status == 200
 
 
+def world_of(engine: RunningEngine) -> SimWorld:
+    """For exchanges with one server of a fleet."""
+    service = engine.service
+    return SimWorld(service, service.machine, PushedPace(), int(engine.url.rpartition(":")[2]))
+
+
 @pytest.fixture
 async def world_fleet() -> AsyncIterator[SimFleet]:
     """All servers of a world, each with a clock that is pushed by its own pauses."""
@@ -221,3 +230,28 @@ async def test_a_drafter_that_fails_leaves_plain_decoding(world_fleet: SimFleet)
     )
     counters = one.service.machine.counters
     assert (status, counters.generated, counters.drafted) == (200, 30, 0)
+
+
+async def test_what_changes_in_a_world_does_so_at_its_request() -> None:
+    """Counted over all servers; a server that fails is gone for its time."""
+    events = (
+        Event(2, "drift", pool="eagle3", class_id=ClassId("math"), factor=0.5),
+        Event(3, "fail", pool="ngram", replica=1, seconds=30.0),
+    )
+    fleet = SimFleet(replace(load_world("llama8b-light"), events=events), pace=PushedPace)
+    await fleet.start()
+    asked = {"model": "simulated", "messages": [{"role": "user", "content": "?"}], "max_tokens": 3}
+    seen = []
+    try:
+        plain, failing = fleet.engines[0], fleet.engines[3]
+        drifting = [item for item in fleet.engines if item.pool.name == "eagle3"]
+        for _ in range(3):
+            await world_of(plain).exchange("/v1/chat/completions", asked)
+            taus = {one.service.machine.spec.cells[ClassId("math")].tau for one in drifting}  # type: ignore[attr-defined]
+            status, _, _ = await world_of(failing).exchange("/health")
+            seen.append(
+                (len(taus), min(taus) < drifting[0].pool.spec.cells[ClassId("math")].tau, status)
+            )
+    finally:
+        await fleet.stop()
+    assert seen == [(1, False, 200), (1, True, 200), (1, True, 0)]

@@ -110,6 +110,10 @@ class PushedPace:
         """See `Pace`."""
         if self.gate is not None:
             await self.gate.acquire()
+        await self.wait(seconds)
+
+    async def wait(self, seconds: float) -> None:
+        """See `Pace`."""
         await asyncio.sleep(0)
         self.clock.advance(seconds)
 
