@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -19,10 +18,11 @@ from router.simfleet.faults import Fault, FaultError, FaultKind, Faults, read_fa
 from router.simfleet.flow import Flow, Trouble
 from router.simfleet.http import HttpServer, Manner, Received, Reply
 from router.simfleet.meter import Meter
+from router.simfleet.names import Names
 from router.simfleet.pace import Pace
 from router.simfleet.prompts import Prompts, prompt_of
 from router.simfleet.settings import EngineSettings, Kind
-from router.simfleet.wire import about
+from router.simfleet.wire.about import pages_of
 from router.simfleet.wire.complaints import (
     Complaint,
     anthropic,
@@ -42,7 +42,6 @@ _SPARE_FLOWS = 64
 
 FAULTS_PATH = "/sim/faults"
 
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _OPEN = {
     Kind.VLLM: frozenset({"/health", "/metrics", "/ping", "/version"}),
     Kind.SGLANG: frozenset({"/health", "/metrics", "/ping"}),
@@ -110,7 +109,7 @@ class EngineService:
         self._drafter = drafter
         self._commands = commands
         self._on_request = on_request
-        self._random = random.Random(seed)  # noqa: S311 - ids that nobody guesses at
+        self._names = Names(settings.kind, seed)
         self._complaints = complaints_of(settings)
         self._words = Words()
         self._mouth = _mouth(settings)
@@ -118,12 +117,11 @@ class EngineService:
         self._flows: set[Flow] = set()
         self._tasks = Lifecycle()
         self._number = 0
-        self.created = int(pace.wall())
-        self._started = self.created
+        self._started = int(pace.wall())
+        self._pages = pages_of(settings, self._started, self._driver)
         self._loading_until = 0.0
         self._drafting: tuple[Fault, ...] = ()
         self._http = HttpServer(self.handle, Manner(settings.kind, pace.wall))
-        self._pages = _pages(self)
 
     async def start(self, host: str, port: int) -> int:
         """Begins to listen; returns the port."""
@@ -322,13 +320,14 @@ class EngineService:
         self._complain(reply, complaint)
 
     def _answer(self, asked: Asked, prompt_tokens: int, cached_tokens: int) -> Answer:
-        name = self._name(asked.door)
+        names = self._names
+        name = names.answer(asked.door)
         separate = self.settings.kind is Kind.SGLANG and asked.stream
         choices = [
             Choice(
                 index,
-                self._name(asked.door) if separate and index else name,
-                self._tool_name() if asked.tool else "",
+                names.answer(asked.door) if separate and index else name,
+                names.tool() if asked.tool else "",
             )
             for index in range(asked.n)
         ]
@@ -342,29 +341,8 @@ class EngineService:
             model=asked.model if echoes else self.settings.model,
             cached_tokens=cached_tokens,
             prompt_ids=list(range(prompt_tokens)) if asked.token_ids else None,
-            item_id=f"msg_{self._letters()}",
+            item_id=names.item(),
         )
-
-    def _name(self, door: Door) -> str:
-        match self.settings.kind:
-            case Kind.SGLANG:
-                return f"{self._random.getrandbits(128):032x}"
-            case Kind.LLAMACPP:
-                return ("resp_" if door is Door.RESPONSES else "chatcmpl-") + self._letters()
-            case Kind.VLLM:
-                first = {Door.COMPLETIONS: "cmpl-", Door.RESPONSES: "resp_"}.get(door, "chatcmpl-")
-                return f"{first}{self._random.getrandbits(64):016x}"
-
-    def _tool_name(self) -> str:
-        if self.settings.kind is Kind.LLAMACPP:
-            return self._letters()
-        first = "chatcmpl-tool-" if self.settings.kind is Kind.VLLM else "call_"
-        return f"{first}{self._random.getrandbits(64):016x}"
-
-    def _letters(self) -> str:
-        if self.settings.kind is Kind.VLLM:
-            return f"{self._random.getrandbits(64):016x}"
-        return "".join(self._random.choices(_ALPHABET, k=32))
 
     def _command(self, request: Received, reply: Reply) -> None:
         if request.method == "DELETE":
@@ -415,44 +393,6 @@ def _mouth(settings: EngineSettings) -> Mouth:
             return SglangMouth(settings)
         case Kind.LLAMACPP:
             return LlamaMouth(settings)
-
-
-def _pages(service: EngineService) -> dict[str, Callable[[], Any]]:
-    """What can be asked with GET; None for an answer without a body."""
-    settings = service.settings
-    created = service.created
-
-    def models() -> Any:
-        return about.models(settings, created, f"modelperm-{created:016x}")
-
-    match settings.kind:
-        case Kind.VLLM:
-            return {
-                "/health": lambda: None,
-                "/ping": lambda: None,
-                "/metrics": lambda: None,
-                "/v1/models": models,
-                "/version": lambda: {"version": settings.version},
-                "/load": lambda: {"server_load": service.inside},
-            }
-        case Kind.SGLANG:
-            return {
-                "/health": lambda: None,
-                "/ping": lambda: None,
-                "/metrics": lambda: None,
-                "/v1/models": models,
-                "/server_info": lambda: about.server_info(settings),
-                "/model_info": lambda: about.model_info(settings),
-            }
-        case Kind.LLAMACPP:
-            return {
-                "/health": lambda: {"status": "ok"},
-                "/metrics": lambda: None,
-                "/v1/models": models,
-                "/models": models,
-                "/props": lambda: about.props(settings),
-                "/slots": lambda: about.slots(settings, service.running),
-            }
 
 
 def _argument(body: dict[str, Any], tool: str | None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from router.simfleet.settings import EngineSettings, Kind
 from router.simfleet.wire.events import Object
@@ -143,3 +144,53 @@ def model_info(settings: EngineSettings) -> Object:
         "is_generation": True,
         "weight_version": "default",
     }
+
+
+class Load(Protocol):
+    """How busy an engine is."""
+
+    @property
+    def running(self) -> int:
+        """Requests in the batch."""
+
+    @property
+    def inside(self) -> int:
+        """Requests that run or wait."""
+
+
+def pages_of(
+    settings: EngineSettings, created: int, load: Load
+) -> dict[str, Callable[[], Object | list[Object] | None]]:
+    """What can be asked with GET, by path; None for an answer without a body."""
+
+    def listed() -> Object:
+        return models(settings, created, f"modelperm-{created:016x}")
+
+    match settings.kind:
+        case Kind.VLLM:
+            return {
+                "/health": lambda: None,
+                "/ping": lambda: None,
+                "/metrics": lambda: None,
+                "/v1/models": listed,
+                "/version": lambda: {"version": settings.version},
+                "/load": lambda: {"server_load": load.inside},
+            }
+        case Kind.SGLANG:
+            return {
+                "/health": lambda: None,
+                "/ping": lambda: None,
+                "/metrics": lambda: None,
+                "/v1/models": listed,
+                "/server_info": lambda: server_info(settings),
+                "/model_info": lambda: model_info(settings),
+            }
+        case Kind.LLAMACPP:
+            return {
+                "/health": lambda: {"status": "ok"},
+                "/metrics": lambda: None,
+                "/v1/models": listed,
+                "/models": listed,
+                "/props": lambda: props(settings),
+                "/slots": lambda: slots(settings, load.running),
+            }
