@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from policies.sim.machine import Emission, SimMachine, SimRequest, Step
 from router.simfleet.faults import FaultKind, Faults
@@ -80,11 +81,13 @@ class Driver:
                 await self._wake.wait()
                 continue
             self.running, self.kv_usage = step.running, step.kv_usage
+            began = self._pace.now()
             slow = [fault.value for fault in self._faults.active(FaultKind.SLOW)]
             await self._pace.pause(step.duration_s * max(slow, default=1.0))
             while (left := self._faults.left(FaultKind.FREEZE)) > 0:
                 await self._pace.wait(min(left, _THAW_S))
-            self._tell(step)
+            # As long as it took by the clock: speed and faults are in it.
+            self._tell(replace(step, duration_s=self._pace.now() - began))
 
     def _tell(self, step: Step) -> None:
         self._after(step)

@@ -114,7 +114,8 @@ class Flow:
             timing.first_ms = (now - self._began) * 1000
             timing.prompt_ms = min(step.duration_s * 1000, timing.first_ms)
             timing.queue_ms = timing.first_ms - timing.prompt_ms
-            self._meter.first(answer)
+        if choice.index not in self._first:
+            self._meter.first(answer, choice)
         first = self._first.setdefault(choice.index, now)
         timing.generation_ms = (now - first) * 1000
         piece = self._piece(choice, emission)

@@ -102,8 +102,13 @@ class Meter:
             self.totals.throughput = made / self._interval_s if self._interval_s else 0.0
             self._interval, self._interval_s = [0, 0, 0], 0.0
 
-    def first(self, answer: Answer) -> None:
-        """A prompt was read; how long that took stands in the answer's times."""
+    def first(self, answer: Answer, choice: Choice) -> None:
+        """A choice has its first token; how long that took stands in the answer's times.
+
+        vLLM counts a prompt anew for each choice.
+        """
+        if choice.index and not self._per_step:
+            return
         totals = self.totals
         totals.prompt_s += answer.timing.prompt_ms / 1000
         totals.ttft.add(answer.timing.first_ms / 1000)

@@ -288,3 +288,23 @@ async def test_token_ids_and_running_usage(world: SimWorld) -> None:
     running = [item["usage"]["completion_tokens"] for item in told]
     assert [sum(ids[: at + 1]) for at in range(len(ids))] == running
     assert running[-1] == 12
+
+
+async def test_prompts_of_several_choices() -> None:
+    """Counted for each of them by vLLM, once by llama.cpp."""
+    counted = {}
+    for kind in (Kind.VLLM, Kind.LLAMACPP):
+        async with simulated(settings_of(kind)) as world:
+            await world.exchange("/v1/chat/completions", chat(n=3))
+            counted[kind] = world.service.meter.totals.prompt.total()
+    assert counted == {Kind.VLLM: 3 * 14, Kind.LLAMACPP: 14}
+
+
+async def test_times_are_those_of_the_clock() -> None:
+    """A step that a fault made longer is told as long as it took."""
+    settings = settings_of(Kind.LLAMACPP)
+    async with simulated(settings) as world:
+        await world.exchange("/sim/faults", {"kind": "slow", "value": 4})
+        _, _, body = await world.exchange("/v1/chat/completions", chat(max_tokens=3))
+    told = json.loads(body)["timings"]
+    assert (told["prompt_ms"], told["predicted_ms"]) == (40.0, 40.0)
