@@ -76,6 +76,15 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Increments that the store refused because of what it held.",
         (),
     ),
+    "specroute_store_waiting_increments": ("Increments that the store has not confirmed.", ()),
+    "specroute_store_late_made_tokens": (
+        "Tokens whose making was told too late to be attributed to their class.",
+        (),
+    ),
+    "specroute_store_clock_skew_seconds": (
+        "How far the store's clock is ahead of this host's.",
+        (),
+    ),
     "specroute_background_errors": (
         "Rounds of background work that failed in a way nobody had foreseen.",
         (),

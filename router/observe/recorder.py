@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
-from policies.types import Status, Trial
+from policies.types import ArmId, Status, Trial
 from router.clock import Clock
 from router.estimates.layout import part_of
+from router.estimates.learned import Learned
+from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
 from router.observe.decision_log import DecisionLog, decision_record
 from router.observe.metrics import Metrics
-from router.types import AttemptEnd, Decision, Outcome, RequestContext
+from router.types import AttemptEnd, Decision, Outcome, RequestContext, SegmentId, TenantId
 
 _log = logging.getLogger("specroute.recorder")
 
@@ -26,8 +29,20 @@ class Recorder:
         metrics: Metrics,
         decision_log: DecisionLog,
         clock: Clock,
+        *,
+        baseline: ArmId | None = None,
     ) -> None:
+        """Takes nothing yet.
+
+        Args:
+            writer: Takes the sums.
+            metrics: Takes counts and durations.
+            decision_log: Takes a line for each request.
+            clock: Time.
+            baseline: Of the route, for the ledger.
+        """
         self._writer = writer
+        self._baseline = baseline
         self._metrics = metrics
         self._decision_log = decision_log
         self._clock = clock
@@ -35,23 +50,48 @@ class Recorder:
     def record(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
         """Takes the outcome of a request."""
         try:
+            # The sums are worked out with those of other requests, and hold no request: its body
+            # goes with it.
             trial = trial_of(ctx, decision, outcome)
-            self._writer.add(
-                ctx.request.model,
-                trial.arm_id,
-                trial.class_id,
-                increments(trial, typical_tokens(trial.class_id)),
-                part_of(ctx.segment, ctx.classification.copy_ratio),
+            part = part_of(ctx.segment, ctx.classification.copy_ratio)
+            self._writer.defer(
+                partial(self._learned, ctx.request.model, trial, part, ctx.tenant, outcome)
             )
             self._metrics.observe(ctx, decision, outcome)
-            self._decision_log.append(
-                decision_record(ctx, decision, outcome, wall=self._clock.wall())
-            )
+            if self._decision_log.kept:
+                self._decision_log.append(
+                    decision_record(ctx, decision, outcome, wall=self._clock.wall())
+                )
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything: a flaw in the books must not
             # fail a request that has been served.
             self._metrics.recorder_errors.inc()
             _log.exception("outcome not recorded", extra={"request_id": ctx.request_id})
+
+    def _learned(
+        self,
+        model: str,
+        trial: Trial,
+        part: SegmentId,
+        tenant: TenantId,
+        outcome: Outcome,
+    ) -> Learned | None:
+        """What a request adds to all sums; None for one that cannot be worked out."""
+        try:
+            return Learned(
+                model=model,
+                arm_id=trial.arm_id,
+                class_id=trial.class_id,
+                sums=increments(trial, typical_tokens(trial.class_id)),
+                part=part,
+                tenant=tenant,
+                ledger=ledger_counts(outcome, self._baseline),
+            )
+        except Exception:  # noqa: BLE001
+            # See `record`.
+            self._metrics.recorder_errors.inc()
+            _log.exception("outcome not learned from")
+            return None
 
     def record_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
         """Takes the outcome of a request that no policy decided about: it is only counted."""

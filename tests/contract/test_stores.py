@@ -19,7 +19,7 @@ from redis import Redis
 from router.config.models import Store
 from router.errors import ConfigError, StoreError
 from router.stores import embedded
-from router.stores.base import Batch, CounterStore, Deltas, SharedStore
+from router.stores.base import Addition, Batch, CounterStore, SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
 from router.stores.open import open_store
@@ -30,6 +30,8 @@ from tests.support.valkey import ValkeyServer, frozen, short_folder, tcp_server,
 TIMEOUT_S = 5.0
 """Generous, so that a busy machine is no failure; tests of timeouts use `SHORT_S`."""
 SHORT_S = 0.2
+Deltas = Mapping[str, Mapping[str, int]]
+"""Increments by key and field."""
 K1, K2, BATCH_KEY = "{t}:1", "{t}:2", "{t}:w"
 
 
@@ -47,7 +49,7 @@ class ToyStore:
             "PRAGMA foreign_keys = ON;"
         )
 
-    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """One transaction."""
         now = self._clock.wall()
         with self._db as db:
@@ -57,7 +59,8 @@ class ToyStore:
             ).fetchone()
             if found:
                 return 0
-            for key, last in [(batch.key, batch.number), *((key, None) for key in deltas)]:
+            kept = [(key, None, ttl_s) for item in additions for key, ttl_s in item.keys.items()]
+            for key, last, ttl_s in [(batch.key, batch.number, batch.ttl_s), *kept]:
                 db.execute(
                     "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
                     " SET last = excluded.last, until = excluded.until",
@@ -66,7 +69,13 @@ class ToyStore:
             db.executemany(
                 "INSERT INTO sums VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
                 " SET value = value + excluded.value",
-                [(key, *item) for key, fields in deltas.items() for item in fields.items()],
+                [
+                    (key, stem + name, value)
+                    for item in additions
+                    for key in item.keys
+                    for stem, fields in item.increments.items()
+                    for name, value in fields.items()
+                ],
             )
         return 0
 
@@ -75,6 +84,10 @@ class ToyStore:
         now = self._clock.wall()
         query = "SELECT field, value FROM sums JOIN keys USING (key) WHERE key = ? AND until > ?"
         return [dict(self._db.execute(query, (key, now))) for key in keys]
+
+    async def time(self, key: str) -> float:
+        """This process's own clock."""
+        return self._clock.wall()
 
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """One insertion that gives way, one query."""
@@ -173,6 +186,11 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
             yield Subject(open_one, lambda s: shorten(server.client(), s))
 
 
+def added(deltas: Deltas, ttl_s: int = 100) -> list[Addition]:
+    """Increments by key and field, in the form that stores take."""
+    return [Addition({"": fields}, {key: ttl_s}) for key, fields in deltas.items()]
+
+
 @dataclass
 class Sender:
     """Numbers its batches."""
@@ -184,7 +202,7 @@ class Sender:
     async def add(self, deltas: Deltas, ttl_s: int = 100) -> int:
         """Adds the next batch."""
         self.number += 1
-        return await self.store.add(Batch(self.key, self.number), deltas, ttl_s)
+        return await self.store.add(Batch(self.key, self.number, ttl_s), added(deltas, ttl_s))
 
 
 # --- The contract -----------------------------------------------------------------------------
@@ -226,16 +244,16 @@ async def test_a_batch_counts_once_however_often_it_is_sent(subject: Subject) ->
     """By its name alone: its content may have moved to another slot by then."""
     store = subject.open()
     for deltas in ({K1: {"a": 1}}, {K1: {"a": 1}}, {K2: {"a": 1}}):
-        assert await store.add(Batch(BATCH_KEY, 1), deltas, 100) == 0
+        assert await store.add(Batch(BATCH_KEY, 1, 100), added(deltas, 100)) == 0
     assert await store.read([K1, K2]) == [{"a": 1}, {}]
 
 
 async def test_an_older_batch_that_comes_late_is_ignored(subject: Subject) -> None:
     """An abandoned call may be carried out after its successors."""
     store = subject.open()
-    await store.add(Batch(BATCH_KEY, 2), {K1: {"a": 1}}, 100)
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 10}}, 100)
-    await store.add(Batch(BATCH_KEY, 3), {K1: {"a": 100}}, 100)
+    await store.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 1}}, 100))
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 10}}, 100))
+    await store.add(Batch(BATCH_KEY, 3, 100), added({K1: {"a": 100}}, 100))
     assert await store.read([K1]) == [{"a": 101}]
 
 
@@ -243,7 +261,7 @@ async def test_senders_do_not_mistake_each_other_s_batches(subject: Subject) -> 
     """Each counts from 1."""
     store = subject.open()
     for sender in "xyz":
-        await store.add(Batch(f"{{t}}:w:{sender}", 1), {K1: {"a": 1}}, 100)
+        await store.add(Batch(f"{{t}}:w:{sender}", 1, 100), added({K1: {"a": 1}}, 100))
     assert await store.read([K1]) == [{"a": 3}]
 
 
@@ -252,9 +270,9 @@ async def test_additions_from_many_clients_at_once_are_exact(subject: Subject) -
     stores = [subject.open() for _ in range(4)]
 
     async def send(at: int, number: int) -> None:
-        batch = Batch(f"{{t}}:w:{at}", number)
+        batch = Batch(f"{{t}}:w:{at}", number, 100)
         deltas = {K1: {"a": 1, f"of {at}": number}, K2: {"b": at}}
-        await asyncio.gather(*(stores[at].add(batch, deltas, 100) for _ in range(2)))
+        await asyncio.gather(*(stores[at].add(batch, added(deltas)) for _ in range(2)))
 
     async def client(at: int) -> None:
         for number in range(1, 26):
@@ -285,12 +303,12 @@ async def test_keys_expire_after_the_last_addition(subject: Subject) -> None:
 async def test_a_batch_is_remembered_as_long_as_what_it_added(subject: Subject) -> None:
     """So sending it again after any outage cannot make it count twice."""
     store = subject.open()
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100))
     subject.expire(99)
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100))
     assert await store.read([K1]) == [{"a": 1}]
     subject.expire(2)
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100))
     assert await store.read([K1]) == [{"a": 1}]
 
 
@@ -405,7 +423,7 @@ async def test_garbage_in_a_batch_s_key_does_not_stop_its_sender(
     with server.client() as client:
         client.set(BATCH_KEY, "x") if kind == "text" else client.hset(BATCH_KEY, "x", "y")
     for _ in range(2):
-        assert await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100) == 0
+        assert await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100)) == 0
     assert await store.read([K1]) == [{"a": 1}]
 
 
@@ -425,20 +443,20 @@ async def test_a_server_that_cannot_write_takes_nothing_and_can_be_asked_again(
     server: ValkeyServer, store: RedisStore
 ) -> None:
     """Read-only, or out of memory: the whole batch is refused, and counts once later."""
-    batch = Batch(BATCH_KEY, 1)
+    batch = Batch(BATCH_KEY, 1, 100)
     deltas = {K1: {"a": 1}, K2: {"a": 1}}
     with server.client() as client:
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
         with pytest.raises(StoreError, match=r"(?i)read ?only"):
-            await store.add(batch, deltas, 100)
+            await store.add(batch, added(deltas))
         client.execute_command("REPLICAOF", "NO", "ONE")
         client.config_set("maxmemory", 1)
         with pytest.raises(StoreError, match=r"(?i)memory"):
-            await store.add(batch, deltas, 100)
+            await store.add(batch, added(deltas))
         client.config_set("maxmemory", 0)
     assert await store.read([K1, K2]) == [{}, {}]
     for _ in range(2):
-        assert await store.add(batch, deltas, 100) == 0
+        assert await store.add(batch, added(deltas)) == 0
     assert await store.read([K1, K2]) == [{"a": 1}, {"a": 1}]
 
 
@@ -452,8 +470,8 @@ async def test_a_frozen_server_is_an_error_in_time_and_works_when_it_thaws(
     loop = asyncio.get_running_loop()
     with frozen(server.pid):
         for call in (
-            lambda: store.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100),
-            lambda: store.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100),
+            lambda: store.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 10}}, 100)),
+            lambda: store.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 10}}, 100)),
             lambda: store.read([K1]),
         ):
             began = loop.time()
@@ -461,7 +479,7 @@ async def test_a_frozen_server_is_an_error_in_time_and_works_when_it_thaws(
                 await call()
             assert loop.time() - began < SHORT_S + 2.0  # the machine may be busy
     patient = RedisStore(server.url, TIMEOUT_S)
-    await patient.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100)
+    await patient.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 10}}, 100))
     assert await patient.read([K1]) == [{"a": 11}]
     assert await store.read([K1]) == [{"a": 11}]
     await store.close()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from policies.types import ArmId, ClassId
 from router.errors import StoreError
-from router.estimates.layout import slot_at, slot_key
-from router.estimates.writer import MAX_SLOT_PARTS, Writer
-from router.stores.base import Batch, Deltas
+from router.estimates.layout import RouteKeys, slot_at
+from router.estimates.learned import Learned
+from router.estimates.pending import MAX_SLOT_PARTS
+from router.estimates.writer import Writer
+from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
 from router.types import POOLED, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN
@@ -31,12 +33,12 @@ class World:
 
     def add(self, n: int = 1, arm: ArmId = FAST, model: str = "m") -> None:
         """One finished request."""
-        self.writer.add(model, arm, CHAT, {"n": n})
+        self.writer.add(Learned(model, arm, CHAT, {"n": n}))
 
     async def stored(self, slots_ago: int = 0, model: str = "m") -> Mapping[str, int]:
         """What the store holds of a slot."""
         slot = slot_at(self.clock.wall()) - slots_ago
-        return (await self.store.inner.read([slot_key("p", model, slot)]))[0]
+        return (await self.store.inner.read([RouteKeys("p", model).slot(slot)]))[0]
 
     async def fails(self, fault: Fault) -> None:
         """A flush that fails."""
@@ -126,8 +128,8 @@ async def test_a_batch_that_arrives_after_a_later_one_is_ignored(world: World) -
     first = world.store.batches[0]
     world.add(2)
     await world.writer.flush()
-    key = slot_key("p", "m", slot_at(world.clock.wall()))
-    await world.store.add(first, {key: {"fast|chat|n": 1}}, 100)
+    key = RouteKeys("p", "m").slot(slot_at(world.clock.wall()))
+    await world.store.add(first, [Addition({"fast|chat|": {"n": 1}}, {key: 100})])
     assert await world.stored() == {"fast|chat|n": 3}
 
 
@@ -137,9 +139,11 @@ async def test_two_writers_never_mistake_each_other_s_batches() -> None:
     store = MemoryStore(clock)
     for _ in range(2):
         writer = Writer(store, clock, prefix="p", ttl_s=100)
-        writer.add("m", FAST, CHAT, {"n": 1})
+        writer.add(Learned("m", FAST, CHAT, {"n": 1}))
         await writer.flush()
-    assert await store.read([slot_key("p", "m", slot_at(clock.wall()))]) == [{"fast|chat|n": 2}]
+    assert await store.read([RouteKeys("p", "m").slot(slot_at(clock.wall()))]) == [
+        {"fast|chat|n": 2}
+    ]
 
 
 async def test_what_is_not_confirmed_is_still_known(world: World) -> None:
@@ -169,9 +173,9 @@ async def test_memory_is_bounded_by_cells_not_by_requests(world: World) -> None:
 async def test_a_request_without_room_is_dropped_whole_and_counted() -> None:
     """Half of one would be a count without its sum."""
     world = World(max_fields=3)
-    world.writer.add("m", FAST, CHAT, {"n": 1, "tokens": 10})
-    world.writer.add("m", PLAIN, CHAT, {"n": 1, "tokens": 10})
-    world.writer.add("m", FAST, CHAT, {"n": 1, "tokens": 20})
+    world.writer.add(Learned("m", FAST, CHAT, {"n": 1, "tokens": 10}))
+    world.writer.add(Learned("m", PLAIN, CHAT, {"n": 1, "tokens": 10}))
+    world.writer.add(Learned("m", FAST, CHAT, {"n": 1, "tokens": 20}))
     assert world.writer.dropped == 2
     assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 2, "tokens": 30}}
 
@@ -180,9 +184,9 @@ async def test_a_request_whose_segment_has_no_room_is_dropped_whole_too() -> Non
     """What is there already needs none."""
     world = World(max_fields=3)
     sums, part = {"n": 1, "tokens": 10}, SegmentId("a1")
-    world.writer.add("m", FAST, CHAT, sums, part)
-    world.writer.add("m", FAST, CHAT, sums, SegmentId("b2"))
-    world.writer.add("m", FAST, CHAT, sums, part)
+    world.writer.add(Learned("m", FAST, CHAT, sums, part))
+    world.writer.add(Learned("m", FAST, CHAT, sums, SegmentId("b2")))
+    world.writer.add(Learned("m", FAST, CHAT, sums, part))
     assert world.writer.dropped == 3
     assert world.writer.unconfirmed("m") == {
         (FAST, CHAT, POOLED): {"n": 2, "tokens": 20},
@@ -209,22 +213,22 @@ async def test_requests_that_finish_while_a_batch_is_on_its_way_are_not_lost() -
     arrived, go = asyncio.Event(), asyncio.Event()
 
     class Slow(MemoryStore):
-        async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+        async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
             arrived.set()
             await go.wait()
-            return await inner.add(batch, deltas, ttl_s)
+            return await inner.add(batch, additions)
 
     writer = Writer(Slow(clock), clock, prefix="p", ttl_s=100)
-    writer.add("a", FAST, CHAT, {"n": 1})
+    writer.add(Learned("a", FAST, CHAT, {"n": 1}))
     flushes = [asyncio.ensure_future(writer.flush()) for _ in range(2)]
     await arrived.wait()
-    writer.add("a", FAST, CHAT, {"n": 2})
-    writer.add("b", FAST, CHAT, {"n": 4})
+    writer.add(Learned("a", FAST, CHAT, {"n": 2}))
+    writer.add(Learned("b", FAST, CHAT, {"n": 4}))
     go.set()
     await asyncio.gather(*flushes)
     await writer.flush()
     slot = slot_at(clock.wall())
-    keys = [slot_key("p", model, slot) for model in "ab"]
+    keys = [RouteKeys("p", model).slot(slot) for model in "ab"]
     assert await inner.read(keys) == [{"fast|chat|n": 3}, {"fast|chat|n": 4}]
     assert (writer.unconfirmed("a"), writer.unconfirmed("b")) == ({}, {})
 
@@ -238,8 +242,8 @@ async def test_a_cancelled_flush_loses_nothing() -> None:
     class Stuck(MemoryStore):
         stuck = True
 
-        async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
-            added = await store.add(batch, deltas, ttl_s)
+        async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
+            added = await store.add(batch, additions)
             if self.stuck:
                 arrived.set()
                 await asyncio.Event().wait()
@@ -247,7 +251,7 @@ async def test_a_cancelled_flush_loses_nothing() -> None:
 
     slow = Stuck(clock)
     writer = Writer(slow, clock, prefix="p", ttl_s=100)
-    writer.add("m", FAST, ClassId("chat"), {"n": 1})
+    writer.add(Learned("m", FAST, ClassId("chat"), {"n": 1}))
     flush = asyncio.ensure_future(writer.flush())
     await arrived.wait()
     flush.cancel()
@@ -255,18 +259,20 @@ async def test_a_cancelled_flush_loses_nothing() -> None:
         await flush
     slow.stuck = False
     await writer.flush()
-    assert await store.read([slot_key("p", "m", slot_at(clock.wall()))]) == [{"fast|chat|n": 1}]
+    assert await store.read([RouteKeys("p", "m").slot(slot_at(clock.wall()))]) == [
+        {"fast|chat|n": 1}
+    ]
 
 
 async def test_increments_that_the_store_refused_are_counted(world: World) -> None:
     """Garbage in the store is not the proxy's fault, but it shows."""
 
     class Refusing(MemoryStore):
-        async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+        async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
             return 3
 
     writer = Writer(Refusing(world.clock), world.clock, prefix="p", ttl_s=100)
-    writer.add("m", FAST, CHAT, {"n": 1})
+    writer.add(Learned("m", FAST, CHAT, {"n": 1}))
     await writer.flush()
     assert writer.refused == 3
 
@@ -274,8 +280,8 @@ async def test_increments_that_the_store_refused_are_counted(world: World) -> No
 async def test_a_segment_counts_in_its_class_and_apart(world: World) -> None:
     """Of what counts apart only what bears on arms' effects."""
     sums = {"n": 1, "status.ok": 1, "y.s.n": 1, "ttft.7": 1}
-    world.writer.add("m", FAST, CHAT, sums, SegmentId("a1"))
-    world.writer.add("m", FAST, CHAT, sums, SegmentId("+"))
+    world.writer.add(Learned("m", FAST, CHAT, sums, SegmentId("a1")))
+    world.writer.add(Learned("m", FAST, CHAT, sums, SegmentId("+")))
     await world.writer.flush()
     small = {"n": 1, "status.ok": 1, "y.s.n": 1}
     assert await world.stored() == {
@@ -289,8 +295,8 @@ async def test_the_number_of_segments_of_a_slot_is_bounded(world: World) -> None
     """Those beyond it count in their class and its copy band; the next slot has room again."""
     for slot in range(2):
         for index in range(MAX_SLOT_PARTS + 10):
-            world.writer.add("m", FAST, CHAT, {"n": 1}, SegmentId(f"s{slot}.{index}"))
-            world.writer.add("m", FAST, CHAT, {"n": 1}, SegmentId(f"t{slot}.{index}+"))
+            world.writer.add(Learned("m", FAST, CHAT, {"n": 1}, SegmentId(f"s{slot}.{index}")))
+            world.writer.add(Learned("m", FAST, CHAT, {"n": 1}, SegmentId(f"t{slot}.{index}+")))
         world.clock.advance(10)
     cells = world.writer.unconfirmed("m")
     assert cells[FAST, CHAT, POOLED] == {"n": 4 * (MAX_SLOT_PARTS + 10)}
