@@ -17,6 +17,8 @@ from redis.backoff import NoBackoff
 from router.errors import ConfigError
 
 Client = Redis | RedisCluster
+Clients = tuple[Client, tuple[Client, ...]]
+"""The one to ask, and those that it asks itself; all want to be closed."""
 
 _HOW = (
     "write redis://HOST:PORT/NUMBER, rediss://…, unix:///PATH, "
@@ -27,7 +29,7 @@ _SENTINEL_PORT, _PORT = 26379, 6379
 _OF_SENTINELS = "sentinel_"
 
 
-def open_client(url: str, timeout_s: float) -> Client:
+def open_clients(url: str, timeout_s: float) -> Clients:
     """A client that makes its first connection when it is first used.
 
     Options come as `?name=value`, named as the client library names them: `ssl_ca_certs`,
@@ -38,13 +40,12 @@ def open_client(url: str, timeout_s: float) -> Client:
         ConfigError: The URL cannot be understood, or names a file that is not there.
     """
     try:
-        client = _client(url, timeout_s)
+        return _clients(url, timeout_s)
     except (ValueError, TypeError):  # may quote the URL and the password in it
         raise ConfigError(f"store.url: not a URL that can be understood; {_HOW}") from None
-    return client
 
 
-def _client(url: str, timeout_s: float) -> Client:
+def _clients(url: str, timeout_s: float) -> Clients:
     scheme, _, rest = url.partition("://")
     base, _, form = scheme.partition("+")
     common: dict[str, Any] = {
@@ -55,7 +56,7 @@ def _client(url: str, timeout_s: float) -> Client:
     if not form:
         _checked(parse_url(url))
         single: Redis = Redis.from_url(url, **common)
-        return single
+        return single, ()
     location, _, query = rest.partition("?")
     access, _, place = location.rpartition("@")
     hosts, _, path = place.partition("/")
@@ -67,11 +68,8 @@ def _client(url: str, timeout_s: float) -> Client:
     if form == "cluster":
         if path.strip("/"):
             raise ValueError("a cluster has no databases")
-        return RedisCluster(
-            startup_nodes=[ClusterNode(host, port) for host, port in addresses],
-            **common,
-            **ours,
-        )
+        nodes = [ClusterNode(host, port) for host, port in addresses]
+        return RedisCluster(startup_nodes=nodes, **common, **ours), ()
     name, _, number = path.partition("/")
     if not name:
         raise ValueError("no master")
@@ -79,7 +77,7 @@ def _client(url: str, timeout_s: float) -> Client:
         addresses, sentinel_kwargs={**common, **theirs}, **common, **ours
     )
     master: Redis = sentinel.master_for(unquote(name), redis_class=Redis, db=int(number or 0))
-    return master
+    return master, tuple(sentinel.sentinels)
 
 
 def _address(host: str, default: int) -> tuple[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from router.errors import StoreError
 from router.stores.base import Addition, Batch, Increments
-from router.stores.clients import open_client
+from router.stores.clients import open_clients
 
 _ADD = files("router.stores").joinpath("scripts/add_counts.lua").read_text(encoding="utf-8")
 _TIME = "return redis.call('TIME')"
@@ -54,7 +55,8 @@ class RedisStore:
         """
         self._timeout_s = timeout_s
         # The client's methods are typed for both of its kinds, waiting and not.
-        self._redis: Any = open_client(url, timeout_s)
+        self._redis: Any
+        self._redis, self._others = open_clients(url, timeout_s)
         self._add: Any = self._redis.register_script(_ADD)
 
     async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
@@ -97,10 +99,9 @@ class RedisStore:
 
     async def close(self) -> None:
         """Closes the connections."""
-        try:
-            await self._call(self._redis.aclose())
-        except StoreError:
-            return  # it was gone already
+        for client in (self._redis, *self._others):
+            with suppress(StoreError):  # it was gone already
+                await self._call(client.aclose())
 
     async def _call(self, awaitable: Any) -> Any:
         try:

@@ -25,7 +25,18 @@ from router.stores.memory import MemoryStore
 from router.stores.open import open_store
 from router.stores.redis import RedisStore
 from tests.support.clock import ManualClock
-from tests.support.valkey import ValkeyServer, frozen, short_folder, tcp_server, unix_server
+from tests.support.store_relay import CA, store_relay
+from tests.support.valkey import (
+    Cluster,
+    ValkeyServer,
+    Watched,
+    cluster,
+    frozen,
+    short_folder,
+    tcp_server,
+    unix_server,
+    watched_servers,
+)
 
 TIMEOUT_S = 5.0
 """Generous, so that a busy machine is no failure; tests of timeouts use `SHORT_S`."""
@@ -124,6 +135,20 @@ def unix() -> Iterator[ValkeyServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def watched() -> Iterator[Watched]:
+    """A master under a sentinel."""
+    with short_folder() as folder, watched_servers(folder) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[Cluster]:
+    """A real cluster."""
+    with short_folder() as folder, cluster(folder) as servers:
+        yield servers
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """For an embedded server."""
@@ -158,7 +183,10 @@ def shorten(client: Redis, seconds: int) -> None:
             client.delete(key) if left <= seconds else client.expire(key, left - seconds)
 
 
-@pytest.fixture(params=["memory", "embedded", "unix", "tcp", "toy"])
+KINDS = ("memory", "embedded", "unix", "tcp", "tls", "sentinel", "cluster", "toy")
+
+
+@pytest.fixture(params=KINDS)
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     """Every kind of store, empty."""
     clock = ManualClock()
@@ -173,17 +201,39 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
             stack.push_async_callback(store.close)
             yield Subject(lambda: store, lambda s: shorten(socket_client(folder), s))
     else:
-        server: ValkeyServer = request.getfixturevalue(request.param)
-        with server.client() as client:
-            client.flushall()
         async with AsyncExitStack() as stack:
+            url, servers = await _behind(request.param, request, stack)
+            for server in servers:
+                with server.client() as client:
+                    client.flushall()
 
             def open_one() -> SharedStore:
-                store = open_store(Store(url=server.url, timeout_s=TIMEOUT_S), clock)
+                store = open_store(Store(url=url, timeout_s=TIMEOUT_S), clock)
                 stack.push_async_callback(store.close)
                 return store
 
-            yield Subject(open_one, lambda s: shorten(server.client(), s))
+            def expire(seconds: int) -> None:
+                for server in servers:
+                    shorten(server.client(), seconds)
+
+            yield Subject(open_one, expire)
+
+
+async def _behind(
+    kind: str, request: pytest.FixtureRequest, stack: AsyncExitStack
+) -> tuple[str, Sequence[ValkeyServer]]:
+    """How a store of real servers is reached, and which servers keep what it holds."""
+    if kind == "sentinel":
+        watched: Watched = request.getfixturevalue("watched")
+        return watched.url, [watched.first]
+    if kind == "cluster":
+        three: Cluster = request.getfixturevalue("three")
+        return three.url, three.nodes
+    server: ValkeyServer = request.getfixturevalue("tcp" if kind == "tls" else kind)
+    if kind == "tls":
+        relay = await stack.enter_async_context(store_relay(server.port, tls=True))
+        return f"{relay.url}/0?ssl_ca_certs={CA}", [server]
+    return server.url, [server]
 
 
 def added(deltas: Deltas, ttl_s: int = 100) -> list[Addition]:
@@ -298,6 +348,33 @@ async def test_keys_expire_after_the_last_addition(subject: Subject) -> None:
     assert await store.read([K1]) == [{}]
     await sender.add({K1: {"a": 7}}, 100)
     assert await store.read([K1]) == [{"a": 7}]
+
+
+async def test_what_is_added_to_several_keys_lives_in_each_for_a_time_of_its_own(
+    subject: Subject,
+) -> None:
+    """As a slot is kept for hours and a month for a year."""
+    store = subject.open()
+    counts = {"fast|chat|": {"n": 1, "tokens": 7}, "plain|chat|": {"n": 2}}
+    additions = [
+        Addition(counts, {K1: 100, K2: 1000}),
+        Addition({"fast|chat|": {"n": 10}}, {K1: 100}),
+    ]
+    assert await store.add(Batch(BATCH_KEY, 1, 100), additions) == 0
+    assert await store.read([K1, K2]) == [
+        {"fast|chat|n": 11, "fast|chat|tokens": 7, "plain|chat|n": 2},
+        {"fast|chat|n": 1, "fast|chat|tokens": 7, "plain|chat|n": 2},
+    ]
+    subject.expire(500)
+    assert [len(fields) for fields in await store.read([K1, K2])] == [0, 3]
+
+
+async def test_all_clients_are_told_the_same_time(subject: Subject) -> None:
+    """Whatever their hosts think; nothing is kept for it."""
+    one, two = subject.open(), subject.open()
+    first, second, third = [await store.time(K1) for store in (one, two, one)]
+    assert first <= second <= third <= first + TIMEOUT_S
+    assert await one.read([K1]) == [{}]
 
 
 async def test_a_batch_is_remembered_as_long_as_what_it_added(subject: Subject) -> None:
@@ -586,11 +663,11 @@ _PARENT = """
 import asyncio, sys
 from pathlib import Path
 from router.stores.embedded import EmbeddedStore
-from router.stores.base import Batch
+from router.stores.base import Addition, Batch
 
 async def main():
     store = EmbeddedStore(Path(sys.argv[1]), 5.0)
-    await store.add(Batch("{t}:p", 1), {"{t}:1": {"a": 1}}, 100)
+    await store.add(Batch("{t}:p", 1, 100), [Addition({"": {"a": 1}}, {"{t}:1": 100})])
     print(store.pid, flush=True)
     await asyncio.Event().wait()
 
