@@ -218,6 +218,52 @@ async def test_a_wall_clock_that_is_set_back_neither_loses_nor_repeats_what_is_k
     assert sums(await proxy.settle()) == {FAST: 7}
 
 
+async def test_processes_whose_clocks_are_minutes_apart_see_each_other_s_sums(
+    clock: ManualClock,
+) -> None:
+    """At once, and for good: all go by the store's."""
+    shared = MemoryStore(clock)
+    hosts = [ManualClock(AT_BLOCK_START + skew) for skew in (0.0, -400.0, +700.0)]
+    proxies = [Proxy(host, shared) for host in hosts]
+    for proxy in proxies:
+        await proxy.writer.compare_clocks()
+    for _ in range(30):
+        for proxy in proxies:
+            proxy.add(1)
+            await proxy.settle()
+        for each in (clock, *hosts):
+            each.advance(SLOT_S)
+    for proxy in proxies:
+        past = await proxy.settle()
+        assert sums(past) == {FAST: 90}
+        assert past.newest_block == slot_at(clock.wall()) // SLOTS_PER_BLOCK
+
+
+async def test_a_store_clock_that_was_far_ahead_costs_nothing_that_is_dated_right(
+    clock: ManualClock,
+) -> None:
+    """What was sealed ahead of time is read again; what was dated ahead counts when it is time."""
+    shared = MemoryStore(clock)
+    host = ManualClock(AT_BLOCK_START)
+    proxy = Proxy(host, shared)
+    await proxy.writer.compare_clocks()
+    proxy.add(1)
+    await proxy.settle()
+    clock.step_wall(+1800.0)
+    await proxy.writer.compare_clocks()
+    proxy.add(10)
+    assert sums(await proxy.settle()) == {FAST: 11}
+    clock.step_wall(-1800.0)
+    await proxy.writer.compare_clocks()
+    for each in (clock, host):
+        each.advance(100)
+    proxy.add(100)
+    assert sums(await proxy.settle()) == {FAST: 101}
+    for each in (clock, host):
+        each.advance(1800)
+    assert sums(await proxy.settle()) == {FAST: 111}
+
+
 async def test_garbage_in_a_slot_is_counted_once_and_left_out(
     proxy: Proxy, clock: ManualClock
 ) -> None:

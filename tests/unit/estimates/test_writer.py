@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 
 from policies.types import ArmId, ClassId
 from router.errors import StoreError
-from router.estimates.layout import RouteKeys, slot_at
+from router.estimates.layout import HOUR_TTL_S, SLOTS_PER_HOUR, RouteKeys, slot_at
 from router.estimates.learned import Learned
+from router.estimates.made import Made
 from router.estimates.pending import MAX_SLOT_PARTS
-from router.estimates.writer import Writer
+from router.estimates.writer import MAX_DEFERRED, Writer
 from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
-from router.types import POOLED, SegmentId
+from router.types import POOLED, SegmentId, TenantId
 from tests.support.builders import CHAT, FAST, PLAIN
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import Fault, FaultyStore
@@ -303,3 +305,155 @@ async def test_the_number_of_segments_of_a_slot_is_bounded(world: World) -> None
     assert len(cells) == 2 + 2 * MAX_SLOT_PARTS
     copying = sum(fields["n"] for key, fields in cells.items() if key[2].endswith("+"))
     assert copying == 2 * (MAX_SLOT_PARTS + 10)
+
+
+async def test_all_that_a_request_adds_goes_in_one_batch(world: World) -> None:
+    """Slot, hour, month and made tokens: all of it counts once, or none."""
+    bands = (((FAST, CHAT, SegmentId("~1")), {"n": 1}), ((FAST, ClassId("*"), POOLED), {"x": 2}))
+    now = world.clock.wall()
+    learned = Learned(
+        "m",
+        FAST,
+        CHAT,
+        {"n": 1, "tokens": 8},
+        also=bands,
+        tenant=TenantId("t1"),
+        ledger={"n": 1},
+        made=Made(8, now - 10, now),
+    )
+    world.writer.add(learned)
+    await world.fails(Fault.AFTER)
+    await world.writer.flush()
+    assert await world.stored() == {
+        "fast|chat|n": 1,
+        "fast|chat|tokens": 8,
+        "fast|chat|~1|n": 1,
+        "fast|*|x": 2,
+    }
+    keys, slot = RouteKeys("p", "m"), slot_at(now)
+    asked = [keys.hour(slot // SLOTS_PER_HOUR), keys.month("2027-01")]
+    made = [keys.made(slot - 1), keys.made(slot)]
+    assert await world.store.inner.read([*asked, *made]) == [
+        {"fast|chat|n": 1, "fast|chat|tokens": 8, "fast|*|x": 2},
+        {"t1|n": 1},
+        {"fast|chat": 8},
+        {},
+    ]
+    assert world.writer.waiting == 0
+
+
+async def test_tokens_made_more_than_five_minutes_ago_are_counted_as_late(world: World) -> None:
+    """Their slots have been read; the others are told exactly."""
+    now = world.clock.wall()
+    world.writer.add(Learned("m", FAST, CHAT, {"n": 1}, made=Made(4000, now - 400, now)))
+    await world.writer.flush()
+    keys, slot = RouteKeys("p", "m"), slot_at(now)
+    told = await world.store.inner.read([keys.made(of) for of in range(slot - 40, slot + 1)])
+    assert sum(fields.get("fast|chat", 0) for fields in told) + world.writer.late_made_tokens == (
+        4000
+    )
+    assert world.writer.late_made_tokens == 1000
+
+
+async def test_times_by_a_wrong_host_clock_are_put_right() -> None:
+    """Once the store has told its time."""
+    host = ManualClock(1_800_000_000.0 + 300)
+    store = MemoryStore(ManualClock(1_800_000_000.0))
+    writer = Writer(store, host, prefix="p", ttl_s=100)
+    await writer.compare_clocks()
+    made = Made(5, host.wall() - 1, host.wall())
+    writer.add(Learned("m", FAST, CHAT, {"n": 1}, made=made))
+    await writer.flush()
+    keys, slot = RouteKeys("p", "m"), slot_at(1_800_000_000.0)
+    read = await store.read([keys.slot(slot), keys.made(slot - 1)])
+    assert read == [{"fast|chat|n": 1}, {"fast|chat": 5}]
+
+
+@pytest.mark.parametrize("wrong_s", [-600.0, 600.0])
+async def test_the_store_is_asked_for_its_time_before_the_first_batch(wrong_s: float) -> None:
+    """A process that began while it was away did not know better; its sums count now."""
+    host = ManualClock(1_800_000_000.0 + wrong_s)
+    store = FaultyStore(MemoryStore(ManualClock(1_800_000_000.0)))
+    writer = Writer(store, host, prefix="p", ttl_s=100)
+    writer.add(Learned("m", FAST, CHAT, {"n": 1}))
+    store.fault = Fault.BEFORE
+    with pytest.raises(StoreError):
+        await writer.flush()
+    store.fault = None
+    await writer.flush()
+    keys, slot = RouteKeys("p", "m"), slot_at(1_800_000_000.0)
+    late, now = await store.read([keys.slot(slot - 1), keys.slot(slot)])
+    assert (late, now) == (({"fast|chat|n": 1}, {}) if wrong_s < 0 else ({}, {"fast|chat|n": 1}))
+
+
+async def test_deferred_sums_are_worked_out_before_anybody_asks_for_them(world: World) -> None:
+    """In the slot in which their request ended, however late that is."""
+    asked = []
+
+    def work_out(n: int) -> Learned:
+        asked.append(n)
+        return Learned("m", FAST, CHAT, {"n": n})
+
+    for n in (1, 2):
+        world.writer.defer(partial(work_out, n))
+    assert asked == []
+    assert world.writer.unconfirmed("m") == {(FAST, CHAT, POOLED): {"n": 3}}
+    world.writer.defer(partial(work_out, 4))
+    world.writer.defer(lambda: None)
+    world.clock.advance(10)
+    world.writer.defer(partial(work_out, 8))
+    await world.writer.flush()
+    assert asked == [1, 2, 4, 8]
+    assert [await world.stored(ago) for ago in (0, 1)] == [{"fast|chat|n": 8}, {"fast|chat|n": 7}]
+
+
+async def test_deferred_requests_are_bounded(world: World) -> None:
+    """Where many end between two flushes, the oldest are worked out on the way."""
+    asked = []
+    for n in range(10 * MAX_DEFERRED):
+        world.writer.defer(lambda n=n: asked.append(n))  # type: ignore[misc]
+    assert 9 * MAX_DEFERRED <= len(asked) < 10 * MAX_DEFERRED
+    await world.writer.flush()
+    assert asked == list(range(10 * MAX_DEFERRED))
+
+
+async def test_an_outage_takes_room_by_cell_and_hour_not_by_slot() -> None:
+    """A day of it costs no more than what the hours hold."""
+    world = World(max_fields=60)
+    world.store.fault = Fault.BEFORE
+    for _ in range(24 * 60):
+        world.add(1)
+        with pytest.raises(StoreError):
+            await world.writer.flush()
+        world.clock.advance(60)
+    assert world.writer.dropped == 0
+    world.store.fault = None
+    await world.writer.flush()
+    assert await world.stored(1) == {"fast|chat|n": 24 * 60}
+
+
+async def test_a_batch_that_the_store_may_have_forgotten_is_not_sent_again(world: World) -> None:
+    """After nine days it could count twice; it is dropped and counted."""
+    world.add(1)
+    await world.fails(Fault.AFTER)
+    world.clock.advance(HOUR_TTL_S)
+    world.add(2)
+    await world.writer.flush()
+    assert (world.writer.dropped, world.writer.waiting) == (1, 0)
+    assert [batch.number for batch in world.store.batches] == [1, 2]
+
+
+async def test_a_store_that_tells_no_time_is_added_to_all_the_same(world: World) -> None:
+    """A user may lack the permission; the host's clock has to do."""
+
+    class Mute(MemoryStore):
+        async def time(self, key: str) -> float:
+            raise StoreError("no permission")
+
+    store = Mute(world.clock)
+    writer = Writer(store, world.clock, prefix="p", ttl_s=100)
+    writer.add(Learned("m", FAST, CHAT, {"n": 1}))
+    await writer.flush()
+    key = RouteKeys("p", "m").slot(slot_at(world.clock.wall()))
+    assert await store.read([key]) == [{"fast|chat|n": 1}]
+    assert writer.slots.skew_s is None
