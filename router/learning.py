@@ -57,7 +57,7 @@ class Learning:
         else:
             self._last_read = clock.monotonic()
             self._answered("read")
-        for snapshot in route.builder.steps(past, clock.wall()):
+        for snapshot in route.builder.steps(past, self._ground.writer.slots.wall()):
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)

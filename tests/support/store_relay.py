@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 TLS = Path(__file__).parent / "tls"
-CA, CERTIFICATE = TLS / "ca.pem", TLS / "localhost.pem"
+CA, CERTIFICATE, CLIENT = TLS / "ca.pem", TLS / "localhost.pem", TLS / "client.pem"
 _READ = 65_536
 
 
@@ -80,7 +80,7 @@ async def store_relay(
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(CERTIFICATE)
         if client_certificates:
-            context.load_verify_locations(CA)
+            context.load_verify_locations(CLIENT)
             context.verify_mode = ssl.CERT_REQUIRED
     relay = StoreRelay(port)
     server = await asyncio.start_server(relay.serve, "127.0.0.1", 0, ssl=context)

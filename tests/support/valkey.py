@@ -71,13 +71,14 @@ class ValkeyServer:
             self._process.stdout.close()
 
 
-def tcp_server(folder: Path, *options: str) -> ValkeyServer:
-    """A server on a free port of the loopback interface."""
+def tcp_server(folder: Path, *options: str, port: int = 0) -> ValkeyServer:
+    """A server on a port of the loopback interface, a free one by default."""
     for _ in range(_TRIES):
-        port = free_port()
+        port = port or free_port()
         process = _start(folder, "--port", str(port), "--bind", "127.0.0.1", *options)
         if process is not None:
             return ValkeyServer(f"redis://127.0.0.1:{port}/0", process, port)
+        port = 0
     raise AssertionError("no free port")
 
 
