@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -585,6 +586,44 @@ async def test_a_refused_password_is_an_error_that_does_not_show_it(server: Valk
         await store.close()
         client.config_set("requirepass", "")
     assert "s3cret" not in str(caught.value)
+
+
+async def test_the_permissions_that_are_documented_suffice(server: ValkeyServer) -> None:
+    """And are no more than what is used: without any one of them something fails."""
+    page = (Path(__file__).parents[2] / "docs/stores.md").read_text("utf-8")
+    [rule] = re.findall(r"^ACL SETUSER specroute (.*)$", page, re.MULTILINE)
+    words = rule.replace("PASSWORD", "pw").replace("PREFIX", "p").split()
+    separator = "&" if "?" in server.url else "?"
+    url = f"{server.url}{separator}username=specroute&password=pw"
+    with server.client() as client:
+        for left_out in [None, *(word for word in words if word.startswith("+"))]:
+            client.execute_command("ACL", "DELUSER", "specroute")
+            kept = [word for word in words if word != left_out]
+            client.execute_command("ACL", "SETUSER", "specroute", *kept)
+            client.script_flush()
+            client.flushall()
+            client.set("{p:m}:k", "of another type")
+            refused = await _refusal(url)
+            if left_out is None:
+                assert refused is None
+            else:
+                assert re.search("no permission|can't run", refused or ""), (left_out, refused)
+        client.execute_command("ACL", "DELUSER", "specroute")
+
+
+async def _refusal(url: str) -> str | None:
+    """Does all that is ever done with a store; what was refused, if anything."""
+    store = RedisStore(url, TIMEOUT_S)
+    try:
+        await store.time("{p}:clock")
+        await store.add(Batch("{p:m}:w", 1, 100), added({"{p:m}:k": {"a": 1}}))
+        await store.read(["{p:m}:k"])
+        await store.get_or_create("p:secret", b"x")
+    except StoreError as error:
+        return str(error)
+    finally:
+        await store.close()
+    return None
 
 
 async def test_a_batch_as_large_as_after_a_long_outage_goes_in_one_call(store: RedisStore) -> None:

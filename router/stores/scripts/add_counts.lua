@@ -12,6 +12,9 @@
 -- Returns the number of increments that were refused because of what the hash held, or -1 if this
 -- batch, or a later one of the sender, had been added before.
 local last = redis.pcall('GET', KEYS[1])
+if type(last) == 'table' and last['err'] and not string.find(last['err'], 'WRONGTYPE') then
+  return last
+end
 if type(last) == 'string' and (tonumber(last) or 0) >= tonumber(ARGV[2]) then
   return -1
 end
