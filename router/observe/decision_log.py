@@ -114,11 +114,6 @@ class DecisionLog:
         self.dropped = 0
         """Lines that were not written: too many waiting, or the file could not be written."""
 
-    @property
-    def kept(self) -> bool:
-        """Whether there is a file for lines at all."""
-        return self._path is not None
-
     def append(self, record: DecisionRecord) -> None:
         """Takes one record."""
         if self._path is None:

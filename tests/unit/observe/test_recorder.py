@@ -138,7 +138,7 @@ def test_a_flaw_in_the_books_never_fails_a_request(
     monkeypatch.setattr(metrics, "observe", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR, "specroute.recorder"):
         recorder.record(context(), decision(), outcome())
-    assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
+        assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
     assert [record.getMessage() for record in caplog.records] == ["outcome not recorded"]
 
 
