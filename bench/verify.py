@@ -23,6 +23,7 @@ from bench import (
     verify_soak,
     verify_statistics,
     verify_store,
+    verify_sums,
 )
 
 
@@ -60,6 +61,11 @@ SECTIONS: dict[str, Section] = {
         "Store: what clients notice when it is frozen or killed",
         "python -m bench.verify_store --rounds 5 --seconds 5",
         lambda: verify_store.tables(rounds=5, seconds=5.0),
+    ),
+    "sums": Section(
+        "Sums: eight processes, a restart of the store, a killed process, an audit",
+        "python -m bench.verify_sums --seconds 60",
+        lambda: verify_sums.tables(seconds=60.0),
     ),
     "engines": Section(
         "Real engines: what each pool gains by class, and what the proxy made of it",

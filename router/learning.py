@@ -37,9 +37,14 @@ class Learning:
 
     async def refresh(self, generation: Generation) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
+        writer = self._ground.writer
         async with self._refreshing:
+            if not writer.slots.compared:
+                await writer.compare_clocks()  # before anything is read for the wrong slots
             for route in generation.routes.values():
                 await self._refresh(generation, route)
+            if "read" not in self._errors:
+                await writer.compare_clocks()
             await self._learn_segment_key(generation.fingerprints)
 
     async def _refresh(self, generation: Generation, route: ServedRoute) -> None:
@@ -52,7 +57,7 @@ class Learning:
         else:
             self._last_read = clock.monotonic()
             self._answered("read")
-        for snapshot in route.builder.steps(past, clock.wall()):
+        for snapshot in route.builder.steps(past, self._ground.writer.slots.wall()):
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)
@@ -101,4 +106,7 @@ class Learning:
             snapshot_age_s=None if last is None else self._ground.clock.monotonic() - last,
             dropped_increments=writer.dropped,
             refused_increments=writer.refused,
+            waiting_increments=writer.waiting,
+            late_made_tokens=writer.late_made_tokens,
+            clock_skew_s=writer.slots.skew_s,
         )

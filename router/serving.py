@@ -262,7 +262,13 @@ class Generation:
             segments=segments,
             chooser=Chooser(servers.facts, servers.fleet, plan, uniform=ground.rng.random),
             relay=servers.relay,
-            recorder=Recorder(ground.writer, ground.metrics, self.decision_log, ground.clock),
+            recorder=Recorder(
+                ground.writer,
+                ground.metrics,
+                self.decision_log,
+                ground.clock,
+                baseline=servers.facts.baseline,
+            ),
         )
         return ServedRoute(
             route, servers, segments, policy, self._reader(route, known), builder, parts, snapshot
@@ -281,7 +287,6 @@ class Generation:
         return Reader(
             ground.store,
             ground.writer,
-            ground.clock,
             prefix=ground.prefix,
             model=route.model,
             window_s=self.config.estimates.window_s,

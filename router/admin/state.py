@@ -10,6 +10,7 @@ from typing import Any
 from policies.types import Arm, ArmId, ClassId, Status
 from router.admission.admission import AdmissionState
 from router.estimates.layout import COPYING, segment_of
+from router.estimates.slot_clock import TOLERANCE_S
 from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
 from router.fleet.model import RouteFacts
 from router.fleet.state import ReplicaState
@@ -28,7 +29,42 @@ class StoreState:
     snapshot_age_s: float | None
     """Since what the store holds was last read; None if it never was."""
     dropped_increments: int
+    """That found no room, and are lost."""
     refused_increments: int
+    """That the store refused because of what it held, and are lost."""
+    waiting_increments: int
+    """That the store has not confirmed."""
+    late_made_tokens: int
+    """Tokens whose making was told too late to be attributed; they count everywhere else."""
+    clock_skew_s: float | None
+    """How far the store's clock is ahead of this host's; None if it never told."""
+
+    @property
+    def says_briefly(self) -> str:
+        """The same without what clients need not know."""
+        if self.up:
+            return "answers"
+        return "away: requests are served, and learned from in this process alone"
+
+    @property
+    def says(self) -> str:
+        """How it does and what that means, in words."""
+        said = [self.says_briefly]
+        if not self.up:
+            said += [str(self.error), f"{self.waiting_increments:,} sums wait to be added"]
+        if self.clock_skew_s is not None and abs(self.clock_skew_s) > TOLERANCE_S:
+            said.append(
+                f"its clock differs from this host's by {self.clock_skew_s:+.1f} s, which is "
+                "allowed for"
+            )
+        if self.dropped_increments:
+            said.append(f"{self.dropped_increments:,} increments found no room and are lost")
+        if self.refused_increments:
+            said.append(
+                f"{self.refused_increments:,} increments were refused, because something else is "
+                "kept where they belong"
+            )
+        return "; ".join(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +96,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
 
 def store_json(store: StoreState) -> dict[str, Any]:
     """The store."""
-    return asdict(store)
+    return {**asdict(store), "says": store.says}
 
 
 def admission_json(state: AdmissionState) -> dict[str, Any]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
-from policies.types import Status, Trial
+from policies.types import ArmId, Status, Trial
 from router.clock import Clock
 from router.estimates.layout import part_of
+from router.estimates.learned import Learned
+from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
-from router.observe.decision_log import DecisionLog, decision_record
+from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
 from router.observe.metrics import Metrics
-from router.types import AttemptEnd, Decision, Outcome, RequestContext
+from router.types import AttemptEnd, Decision, Outcome, RequestContext, TenantId
 
 _log = logging.getLogger("specroute.recorder")
 
@@ -26,32 +29,63 @@ class Recorder:
         metrics: Metrics,
         decision_log: DecisionLog,
         clock: Clock,
+        *,
+        baseline: ArmId | None = None,
     ) -> None:
+        """Takes nothing yet.
+
+        Args:
+            writer: Takes the sums.
+            metrics: Takes counts and durations.
+            decision_log: Takes a line for each request.
+            clock: Time.
+            baseline: Of the route, for the ledger.
+        """
         self._writer = writer
+        metrics.put_off(writer.work_out)
+        self._baseline = baseline
         self._metrics = metrics
         self._decision_log = decision_log
         self._clock = clock
 
     def record(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
-        """Takes the outcome of a request."""
+        """Takes the outcome of a request.
+
+        What becomes of it is worked out with that of others, and keeps no request: its body goes
+        with it.
+        """
         try:
+            made = decision_record(ctx, decision, outcome, wall=self._clock.wall())
             trial = trial_of(ctx, decision, outcome)
-            self._writer.add(
-                ctx.request.model,
-                trial.arm_id,
-                trial.class_id,
-                increments(trial, typical_tokens(trial.class_id)),
-                part_of(ctx.segment, ctx.classification.copy_ratio),
-            )
-            self._metrics.observe(ctx, decision, outcome)
-            self._decision_log.append(
-                decision_record(ctx, decision, outcome, wall=self._clock.wall())
-            )
+            self._writer.defer(partial(self._learned, made, trial, ctx.tenant))
+            self._decision_log.append(made)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything: a flaw in the books must not
             # fail a request that has been served.
-            self._metrics.recorder_errors.inc()
-            _log.exception("outcome not recorded", extra={"request_id": ctx.request_id})
+            self._failed(ctx.request_id)
+
+    def _learned(self, made: DecisionRecord, trial: Trial, tenant: TenantId) -> Learned | None:
+        """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
+        try:
+            class_id = made.classification.class_id
+            self._metrics.observe(made.model, class_id, made.decision, made.outcome)
+            return Learned(
+                model=made.model,
+                arm_id=trial.arm_id,
+                class_id=trial.class_id,
+                sums=increments(trial, typical_tokens(trial.class_id)),
+                part=part_of(made.segment, made.classification.copy_ratio),
+                tenant=tenant,
+                ledger=ledger_counts(made.outcome, self._baseline),
+            )
+        except Exception:  # noqa: BLE001
+            # See above.
+            self._failed(made.request_id)
+            return None
+
+    def _failed(self, request_id: str) -> None:
+        self._metrics.recorder_errors.inc()
+        _log.exception("outcome not recorded", extra={"request_id": request_id})
 
     def record_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
         """Takes the outcome of a request that no policy decided about: it is only counted."""

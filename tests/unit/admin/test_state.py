@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def test_a_class_shows_a_cell_for_every_pool() -> None:
 
 def test_the_store_shows_all_of_its_state() -> None:
     """As it is."""
-    made = StoreState("embedded:", False, "gone", None, 3, 0)  # noqa: FBT003
+    made = StoreState("embedded:", False, "gone", None, 3, 0, 1200, 7, None)  # noqa: FBT003
     assert store_json(made) == {
         "url": "embedded:",
         "up": False,
@@ -138,7 +139,23 @@ def test_the_store_shows_all_of_its_state() -> None:
         "snapshot_age_s": None,
         "dropped_increments": 3,
         "refused_increments": 0,
+        "waiting_increments": 1200,
+        "late_made_tokens": 7,
+        "clock_skew_s": None,
+        "says": "away: requests are served, and learned from in this process alone; gone; "
+        "1,200 sums wait to be added; 3 increments found no room and are lost",
     }
+
+
+def test_a_clock_that_differs_and_garbage_are_told_in_words() -> None:
+    """While the store answers."""
+    good = StoreState("embedded:", True, None, 1.0, 0, 0, 0, 0, 0.5)  # noqa: FBT003
+    assert good.says == "answers"
+    bad = replace(good, refused_increments=2, clock_skew_s=-130.0)
+    assert bad.says == (
+        "answers; its clock differs from this host's by -130.0 s, which is allowed for; "
+        "2 increments were refused, because something else is kept where they belong"
+    )
 
 
 def test_places_and_their_limits_are_shown() -> None:

@@ -11,12 +11,14 @@ import pytest
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
 from policies.types import Status, Trial
+from router.estimates.history import History
+from router.estimates.layout import month_of, slot_at
 from router.estimates.writer import Writer
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.stores.memory import MemoryStore
-from router.types import POOLED, Outcome, SegmentId
+from router.types import POOLED, Outcome, SegmentId, TenantId
 from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
 from tests.support.clock import ManualClock
 
@@ -92,6 +94,39 @@ def test_what_is_learned_counts_for_the_segment_too() -> None:
     }
 
 
+async def test_a_tenant_s_month_counts_what_it_got() -> None:
+    """By whoever served it; the baseline's requests apart."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    writer = Writer(store, clock, prefix="p", ttl_s=100)
+    recorder = Recorder(writer, Metrics(), DecisionLog(None), clock, baseline=PLAIN)
+    ctx = replace(context(), tenant=TenantId("t1"))
+    recorder.record(ctx, decision(FAST), outcome(tokens=10, served_by=FAST))
+    recorder.record(ctx, decision(FAST), outcome(tokens=5, served_by=PLAIN))
+    await writer.flush()
+    history = History(store, writer.slots, prefix="p", model="m")
+    [(tenant, counts)] = (await history.read_month(month_of(slot_at(clock.wall())))).items()
+    assert tenant == "t1"
+    assert (counts["n"], counts["tokens"], counts["baseline"]) == (2, 15, 1)
+
+
+def test_a_flaw_in_what_is_learned_is_counted_and_costs_that_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is found long after the request was served."""
+    clock = ManualClock()
+    metrics = Metrics()
+    writer = Writer(MemoryStore(clock), clock, prefix="p", ttl_s=100)
+    recorder = Recorder(writer, metrics, DecisionLog(None), clock)
+    with monkeypatch.context() as patched:
+        patched.setattr("router.observe.recorder.ledger_counts", lambda *_: 1 / 0)
+        recorder.record(context(), decision(), outcome())
+        assert writer.unconfirmed("m") == {}
+    recorder.record(context(), decision(), outcome())
+    assert [fields["n"] for fields in writer.unconfirmed("m").values()] == [1]
+    assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
+
+
 def test_a_flaw_in_the_books_never_fails_a_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,7 +138,7 @@ def test_a_flaw_in_the_books_never_fails_a_request(
     monkeypatch.setattr(metrics, "observe", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR, "specroute.recorder"):
         recorder.record(context(), decision(), outcome())
-    assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
+        assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
     assert [record.getMessage() for record in caplog.records] == ["outcome not recorded"]
 
 
