@@ -56,8 +56,8 @@ class SpecUsage:
     num_speculative_tokens: int | None = None
     source: Source = Source.REQUEST
     exact_drafted: bool = True
-    """Whether `drafted` was counted; else it is steps times a configured length, and no rate is made
-    of it."""
+    """Whether `drafted` was counted; else it is steps times a configured length, of which no rate
+    is made."""
 
 
 @value

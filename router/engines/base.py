@@ -34,6 +34,10 @@ class Ask:
         return self.strip_usage or self.strip_record is not None
 
 
+NOTHING_ASKED = Ask(b"")
+"""Of whatever was forwarded as it came."""
+
+
 @value
 class Reading:
     """What an engine's answer told; None where it told nothing."""

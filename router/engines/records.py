@@ -7,6 +7,7 @@ empty, and a name instead of figures where what stands there cannot be true.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from router.engines.base import count, member
 MOST_WITHOUT_REJECTION = 200
 """Steps with a draft after which one in which everything was accepted is a broken meter."""
 
-_LONGEST_HISTOGRAM = 257
+_MOST_PER_STEP = 257
+_PLACE = re.compile(r"[0-9]{1,3}")
 
 
 @value
@@ -125,7 +127,7 @@ def tensorrt_record(answer: Mapping[str, Any], tokens: int | None) -> Found | No
     steps = None
     if mean is not None:
         known = isinstance(mean, (int, float)) and not isinstance(mean, bool)
-        if not known or not 1 <= mean < _LONGEST_HISTOGRAM:
+        if not known or not 1 <= mean < _MOST_PER_STEP:
             return Found(unread=("choices.avg_decoded_tokens_per_iter",))
         steps = round(tokens / mean) if tokens else None
     if record is None:
@@ -268,10 +270,9 @@ def _all_steps(tokens: int | None, accepted: int | None, drafting: int | None) -
     least = drafting + 1 if drafting else None
     if tokens is None:
         return least
-    if accepted is None:
-        steps = least or 0
-    else:
-        steps = max(tokens - accepted, least or 0)
+    steps = least or 0
+    if accepted is not None:
+        steps = max(tokens - accepted, steps)
     return steps if 1 <= steps <= tokens else None
 
 
@@ -287,14 +288,13 @@ def _histogram(told: object, drafting: int | None, accepted: int | None) -> tupl
 
 
 def _dense(sparse: Mapping[object, object]) -> list[object] | None:
-    places = [str(key) for key in sparse]
-    if not all(place.isascii() and place.isdecimal() and len(place) <= 3 for place in places):
-        return None
-    dense: list[object] = [0] * (1 + max(map(int, places), default=-1))
-    if len(dense) > _LONGEST_HISTOGRAM:
-        return None
-    for place, number in zip(places, sparse.values(), strict=True):
-        dense[int(place)] = number
+    dense: list[object] = []
+    for key, number in sparse.items():
+        if _PLACE.fullmatch(str(key)) is None:
+            return None
+        place = int(str(key))
+        dense += [0] * (place + 1 - len(dense))
+        dense[place] = number
     return dense
 
 

@@ -75,24 +75,22 @@ def _unfit(
 ) -> str | None:
     """Why events of such a request may not be its steps."""
     fields = request.fields
-    if choices_asked(request) > 1 or fields.get("use_beam_search"):
-        return "choices"
-    if fields.get("stream_interval") not in (None, 1):
-        return "interval"
-    if fields.get("echo"):
-        return "echo"
-    if stream.finish not in _FINISHES and not (told and stream.finish):
-        return "finish"
-    if told:
-        return None  # every token is accounted for, or it will show
     offered = fields.get("tools") or fields.get("functions")
-    if offered and fields.get("tool_choice") != "none":
-        return "tools"
-    if stream.reasoning or fields.get("include_reasoning") is False:
-        return "reasoning"
-    if rule.skips_empty and (fields.get("stop") or not stream.ascii_only):
-        return "held_text"
-    return None
+    causes = (
+        ("choices", choices_asked(request) > 1 or fields.get("use_beam_search")),
+        ("interval", fields.get("stream_interval") not in (None, 1)),
+        ("echo", fields.get("echo")),
+        ("finish", stream.finish is None),
+        # Where the tokens of each event are told, all of them are accounted for, or it will show.
+        ("finish", not told and stream.finish not in _FINISHES),
+        ("tools", not told and offered and fields.get("tool_choice") != "none"),
+        ("reasoning", not told and (stream.reasoning or fields.get("include_reasoning") is False)),
+        (
+            "held_text",
+            not told and rule.skips_empty and (fields.get("stop") or not stream.ascii_only),
+        ),
+    )
+    return next((name for name, holds in causes if holds), None)
 
 
 def _told(tokens: int, stream: StreamCount, rule: StepRule) -> int | str:
@@ -117,12 +115,3 @@ def _seen(tokens: int, stream: StreamCount, rule: StepRule, draft_length: int) -
     if draft_length == 0 and tokens - steps in (0, 1):
         return tokens
     return "merged" if draft_length == 0 and tokens > steps else "last_step"
-
-
-def draft_length_of(*, speculative: bool, num_speculative_tokens: int | None) -> int | None:
-    """Most tokens that a draft of a pool has; 0 where nothing drafts, None where unknown.
-
-    >>> draft_length_of(speculative=False, num_speculative_tokens=None)
-    0
-    """
-    return num_speculative_tokens if speculative else 0

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from policies.types import SpecUsage
 from router.endpoints.table import LLAMA, OPENAI, RESPONSES
 from router.engines.base import Ask, Reading
-from router.relay.harvest import Harvest, StreamHarvest, WholeHarvest
+from router.relay.harvest import Harvest, StreamHarvest
+from router.relay.whole import WholeHarvest
 from router.types import ParsedRequest
 from tests.support.recordings import OWN, Recording, recordings, shared_folder
 from tests.support.splits import SIZES, cut, pieces, points

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.endpoints.table import LLAMA
-from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
+from router.relay.harvest import Harvest, StreamHarvest
+from router.relay.whole import PassThrough, WholeHarvest
 from tests.support.splits import SIZES, cut, pieces, points
 
 MARKERS = (b'"usage":{', b'"metrics":{')
