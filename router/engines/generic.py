@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from router.engines.base import Ask, Reading, cached_told, choices_asked, tokens_told
+from router.engines.base import (
+    Ask,
+    Reading,
+    cached_told,
+    choices_asked,
+    count,
+    member,
+    tokens_told,
+)
 from router.engines.records import Found, any_record, prediction_record
 from router.fleet.gauges import ReplicaGauges, any_gauges
 from router.types import ParsedRequest
@@ -42,6 +50,8 @@ class Generic:
         cached = cached_told(answer)
         if choices_asked(request) > 1:
             return Reading(prompt_tokens=prompt_tokens, cached_tokens=cached)
+        if tokens is None:
+            tokens = count(member(answer.get("timings"), "predicted_n"))
         found = self._record(answer, tokens) or Found()
         return Reading(tokens, prompt_tokens, found.spec, found.unread, cached)
 

@@ -232,11 +232,9 @@ def prediction_record(answer: Mapping[str, Any], tokens: int | None) -> Found | 
 
 def _drafted_timings(answer: Mapping[str, Any], tokens: int | None) -> Found | None:
     """`timings` of a server that may not be llama.cpp: without drafts in them they tell nothing."""
-    timings = answer.get("timings")
-    if member(timings, "draft_n") is None:
+    if member(answer.get("timings"), "draft_n") is None:
         return None
-    predicted = count(member(timings, "predicted_n"))
-    return llamacpp_record(answer, tokens if predicted is None else predicted)
+    return llamacpp_record(answer, tokens)
 
 
 def _judged(name: str, spec: SpecUsage, drafting: int | None) -> Found:
