@@ -24,7 +24,8 @@ class Vllm:
     health_path = "/health"
     metrics_path = "/metrics"
     scrape_s = 2.0
-    markers = (b'"usage":{', b'"metrics":{', b'"speculative_decoding_stats":{')
+    markers = (b'"usage":{', b'"finish_reason":"')
+    """The record rides on the usage event; a draft of it rode on the one that ends the answer."""
     step_rule = StepRule()
 
     def prepare(self, request: ParsedRequest) -> Ask:

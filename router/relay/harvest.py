@@ -18,7 +18,7 @@ from router.engines.rule import StepRule, StreamCount
 from router.engines.splice import cut_member
 from router.errors import RequestError
 from router.relay.sse import EventSplitter, EventTooLargeError, cut_events, event_data
-from router.relay.tally import REASONING, STOPS, Tally
+from router.relay.tally import STOP, TOLD, Tally
 from router.relay.whole import HeldHarvest, PassThrough, WholeHarvest, holds_record_alone
 
 _MAX_MARKED_EVENTS = 4
@@ -99,13 +99,17 @@ class StreamHarvest:
         self._wary = rule is not None and rule.skips_empty
         """Whether it matters that text lies beyond ASCII, and none has yet."""
         self._events = 0
-        self._stops = (
-            *dialect.stops,
-            *markers,
-            *((_USAGE,) if strip_usage and strip_nulls else ()),
-            *((b'"%b"' % strip_record,) if strip_record else ()),
+        self._stops = tuple(
+            dict.fromkeys(
+                (
+                    *dialect.stops,
+                    *markers,
+                    *((_USAGE,) if strip_usage and strip_nulls else ()),
+                    *((STOP,) if rule is not None else ()),
+                )
+            )
         )
-        self._stop = _stop_pattern((*self._stops, *(STOPS if rule is not None else ())))
+        self._stop = _stop_pattern(self._stops)
         self._whole_events = strip_usage or strip_record is not None
         self._strip = strip_usage
         self._strip_nulls = strip_usage and strip_nulls
@@ -274,7 +278,8 @@ class StreamHarvest:
 
     def _count(self, whole: bytes) -> None:
         """Counts whole events that are all output, comments between them aside."""
-        self._events += whole.count(b"\n\ndata:") + 1
+        if self._tally is not None:
+            self._events += whole.count(b"\n\ndata:") + 1
         if self._wary and not whole.isascii():
             self._see_wide()
 
@@ -288,14 +293,12 @@ class StreamHarvest:
         tally = self._tally
         if tally is None:
             return
-        knew = tally.reasoning
         self._events += tally.see(members)
         if self._wary and not data.isascii():
             self._see_wide()
-        if tally.reasoning and not knew:
-            # It is known now, so the rest of it need not be taken apart.
-            stops = (stop for stop in STOPS if stop not in REASONING)
-            self._stop = _stop_pattern((*self._stops, *stops))
+        if tally.ids and TOLD not in self._stops:
+            self._stops = (*self._stops, TOLD)
+            self._stop = _stop_pattern(self._stops)
 
     def _is_output(self, whole: bytes) -> bool:
         """Whether whole events begin with output and hold nothing else that matters."""
@@ -321,6 +324,8 @@ class StreamHarvest:
         found = _TEXT.search(whole)
         if found is None or whole.find(b"\n\n") + 2 != len(whole):
             return
+        if self._tally is not None:
+            self._tally.glance(whole)
         self._lessons -= 1
         self._before, self._after = whole[: found.end(1)], whole[found.end() - 1 :]
         self._text_at, self._text_end = len(self._before), -len(self._after)

@@ -6,17 +6,20 @@ and all of them where the client asked for tokens by event.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from router.engines.base import count, member
 from router.engines.rule import StreamCount
 
-FINISH = b'"finish_reason":"'
-REASONING = (b'"reasoning":"', b'"reasoning_content":"')
-STOPS = (FINISH, b'"token_ids":[', *REASONING)
-"""Members of events that have to be taken apart."""
+STOP = b'"finish_reason":"'
+"""What the event holds that ends the answer, which has to be taken apart."""
 
+TOLD = b'"token_ids":['
+"""What every event holds if the client asked for that; the first one shows whether it did."""
+
+_REASONING = re.compile(rb'"reasoning(?:_content)?": ?"')
 _OUTPUT = ("content", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal")
 
 
@@ -27,17 +30,20 @@ class Tally:
         "_finish",
         "_finish_empty",
         "_most",
+        "_reasoning",
         "_running",
         "_told",
         "_told_events",
-        "reasoning",
+        "ids",
         "wide",
     )
 
     def __init__(self) -> None:
         self.wide = False
         """Some text lies beyond ASCII; noticed only where that matters."""
-        self.reasoning = False
+        self.ids = False
+        """Events list the ids of their tokens."""
+        self._reasoning = False
         self._finish: str | None = None
         self._finish_empty = False
         self._told = self._told_events = self._most = 0
@@ -46,6 +52,8 @@ class Tally:
 
     def see(self, members: Mapping[str, Any]) -> int:
         """Takes the members of an event; returns how many it adds to the count, 0 or 1."""
+        if _reasoned(members.get("usage")):
+            self._reasoning = True
         choices = members.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, Mapping):
@@ -53,7 +61,7 @@ class Tally:
         delta = choice.get("delta")
         output = choice.get("text") or any(member(delta, key) for key in _OUTPUT)
         if member(delta, "reasoning") or member(delta, "reasoning_content"):
-            self.reasoning = True
+            self._reasoning = True
         finish = choice.get("finish_reason")
         if isinstance(finish, str):
             self._finish, self._finish_empty = finish, not output
@@ -61,11 +69,16 @@ class Tally:
         opening = member(delta, "role") and not output and finish is None
         return 0 if opening else 1
 
+    def glance(self, event: bytes) -> None:
+        """Looks at an event that is like many others to come."""
+        if _REASONING.search(event) is not None:
+            self._reasoning = True
+
     def _see_tokens(self, members: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
         ids = choice.get("token_ids")
         running = count(member(members.get("usage"), "completion_tokens"))
         if isinstance(ids, list):
-            tokens = len(ids)
+            tokens, self.ids = len(ids), True
         elif running is not None:
             tokens, self._running = running - self._running, running
         else:
@@ -83,6 +96,14 @@ class Tally:
             self._told,
             self._told_events,
             self._most,
-            self.reasoning,
+            self._reasoning,
             not self.wide,
         )
+
+
+def _reasoned(usage: object) -> bool:
+    """Whether usage counts tokens that a parser has told apart."""
+    details = member(usage, "completion_tokens_details")
+    return bool(
+        count(member(details, "reasoning_tokens")) or count(member(usage, "reasoning_tokens"))
+    )

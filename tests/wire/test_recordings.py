@@ -131,7 +131,7 @@ def _of_newer_dialects(recording: Recording, usage: dict[str, object]) -> Readin
 
 def _vllm(recording: Recording, usage: dict[str, object]) -> Reading:
     if not usage:
-        return Reading(unread=("answer",))
+        return Reading(unread=("usage.completion_tokens",))
     tokens, prompt = number(usage, "completion_tokens"), number(usage, "prompt_tokens")
     record = told(recording, "metrics").get("speculative_decoding")
     if not isinstance(record, dict):
