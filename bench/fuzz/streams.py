@@ -101,12 +101,15 @@ def stream(
     if rng.random() < 0.05:
         parts.append(_same(b"\xef\xbb\xbf: bom" + writer.between.encode() * 2))
     output = _OUTPUT.get(dialect, _other)(rng, writer)
-    announces = announces and rng.random() < 0.2
+    # Where a record is asked for, nulls are there for everybody.
+    nulls = record and rng.random() < 0.4
+    announces = nulls or (announces and rng.random() < 0.2)
     for event in output:
         if rng.random() < 0.15:
             parts.append(_same(writer.other()))
         if announces and b'"choices":[{' in event and b'"choices":[],' not in event:
-            parts.append(_announcing(event))
+            announcing = _announcing(event)
+            parts.append(_same(announcing.sent) if nulls else announcing)
         else:
             parts.append(_same(event))
     if record and rng.random() < 0.8:

@@ -43,7 +43,9 @@ def with_counted_steps(
             steps=steps, num_speculative_tokens=draft_length or None, source=Source.STREAM
         )
         return replace(reading, spec=spec)
-    unread = (*reading.unread, "stream.events") if steps == "merged" else reading.unread
+    # Of a plain pool it is known all the same that each step gave one token.
+    odd = steps == "merged" and draft_length != 0
+    unread = (*reading.unread, "stream.events") if odd else reading.unread
     return replace(reading, uncounted=steps, unread=unread)
 
 

@@ -151,8 +151,8 @@ class StreamHarvest:
                 self.last_content_s = now
                 self._latest = data
                 self._events += 1
-                if self._wary and not text.isascii():
-                    self._see_wide()
+                if self._wary:
+                    self._look_wide(text)
                 return data
         if self._unread or not data:
             return data
@@ -280,13 +280,14 @@ class StreamHarvest:
         """Counts whole events that are all output, comments between them aside."""
         if self._tally is not None:
             self._events += whole.count(b"\n\ndata:") + 1
-        if self._wary and not whole.isascii():
-            self._see_wide()
+        if self._wary:
+            self._look_wide(whole)
 
-    def _see_wide(self) -> None:
-        self._wary = False
-        if self._tally is not None:
+    def _look_wide(self, data: bytes) -> None:
+        """Looks for text beyond ASCII, written plainly or by its number."""
+        if self._tally is not None and not (data.isascii() and b"\\u" not in data):
             self._tally.wide = True
+            self._wary = False
 
     def _see(self, members: Mapping[str, Any], data: bytes) -> None:
         """Counts one event that was taken apart."""
@@ -294,8 +295,8 @@ class StreamHarvest:
         if tally is None:
             return
         self._events += tally.see(members)
-        if self._wary and not data.isascii():
-            self._see_wide()
+        if self._wary:
+            self._look_wide(data)
         if tally.ids and TOLD not in self._stops:
             self._stops = (*self._stops, TOLD)
             self._stop = _stop_pattern(self._stops)

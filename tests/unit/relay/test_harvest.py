@@ -347,10 +347,11 @@ def test_an_end_beside_the_last_text_is_seen_as_one_event() -> None:
     assert harvest.counted() == StreamCount(3, "length")
 
 
+@pytest.mark.parametrize("text", ["é".encode(), b"\\u00e9"])
 @pytest.mark.parametrize("at", range(3))
-def test_text_beyond_ascii_is_noticed_where_it_matters(at: int) -> None:
-    """On every way that an event may take."""
-    wide = TEXT.replace(b"hi", "é".encode())
+def test_text_beyond_ascii_is_noticed_where_it_matters(at: int, text: bytes) -> None:
+    """On every way that an event may take, and in either spelling."""
+    wide = TEXT.replace(b"hi", text)
     parts = [ROLE, TEXT, TEXT, TEXT, TEXT]
     parts[2 + at] = (wide, TEXT + wide, wide[:20])[at]
     parts.insert(3 + at, wide[20:] if at == 2 else TEXT)
