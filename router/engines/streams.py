@@ -1,8 +1,7 @@
 """Steps counted in a stream: where one event is one step, the number of events is theirs.
 
-Whatever may have merged or swallowed events makes the count unknown, never wrong. What cannot be
-seen is a merge of small steps under speculation: it shows only where the client asked for tokens
-by event, or where more tokens came than the steps could hold.
+Whatever may have held text back, and every merge that shows, makes the count unknown. Under
+speculation a merge of small steps shows only if it holds more tokens than one step can.
 """
 
 from __future__ import annotations
@@ -12,10 +11,7 @@ from dataclasses import replace
 from policies.types import Source, SpecUsage
 from router.engines.base import Reading, choices_asked
 from router.engines.rule import StepRule, StreamCount
-from router.types import Endpoint, ParsedRequest
-
-COUNTED = frozenset((Endpoint.CHAT, Endpoint.COMPLETIONS))
-"""Dialects whose events are steps."""
+from router.types import ParsedRequest
 
 _FINISHES = frozenset(("stop", "length"))
 
@@ -87,10 +83,8 @@ def _unfit(
         ("finish", not told and stream.finish not in _FINISHES),
         ("tools", not told and offered and fields.get("tool_choice") != "none"),
         ("reasoning", not told and (stream.reasoning or fields.get("include_reasoning") is False)),
-        (
-            "held_text",
-            not told and rule.skips_empty and (fields.get("stop") or not stream.ascii_only),
-        ),
+        # The tokens of a step without an event come with the next one.
+        ("held_text", rule.skips_empty and (fields.get("stop") or not stream.ascii_only)),
     )
     return next((name for name, holds in causes if holds), None)
 
@@ -101,9 +95,8 @@ def _told(tokens: int, stream: StreamCount, rule: StepRule) -> int | str:
     if left == 0:
         return stream.told_events
     if rule.separate_finish and stream.finish_empty and left == 1:
-        return (
-            stream.told_events + 1
-        )  # the last event says nothing about the token that it stands for
+        # The last event says nothing about the token for which it stands.
+        return stream.told_events + 1
     return "swallowed"
 
 

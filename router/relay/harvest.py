@@ -99,16 +99,10 @@ class StreamHarvest:
         self._wary = rule is not None and rule.skips_empty
         """Whether it matters that text lies beyond ASCII, and none has yet."""
         self._events = 0
-        self._stops = tuple(
-            dict.fromkeys(
-                (
-                    *dialect.stops,
-                    *markers,
-                    *((_USAGE,) if strip_usage and strip_nulls else ()),
-                    *((STOP,) if rule is not None else ()),
-                )
-            )
-        )
+        more = (_USAGE,) if strip_usage and strip_nulls else ()
+        if rule is not None and STOP not in markers:
+            more = (*more, STOP)
+        self._stops: tuple[bytes, ...] = (*dialect.stops, *markers, *more)
         self._stop = _stop_pattern(self._stops)
         self._whole_events = strip_usage or strip_record is not None
         self._strip = strip_usage

@@ -181,6 +181,12 @@ def test_sglang_holds_back_what_might_be_a_stop_string() -> None:
     assert counted(StreamCount(12, "stop"), rule=SGLANG, k=5, stop=["\n\n"]) == "held_text"
 
 
+def test_tokens_of_a_step_without_an_event_hide_in_the_next() -> None:
+    """So not even tokens told by event help where text was held back."""
+    told = StreamCount(12, "stop", told_tokens=40, told_events=12, most_tokens=6, ascii_only=False)
+    assert counted(told, rule=SGLANG, k=5) == "held_text"
+
+
 def test_several_prompts_share_a_stream() -> None:
     """Their steps cannot be told apart."""
     stream = StreamCount(12, "stop")
