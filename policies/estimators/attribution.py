@@ -228,9 +228,9 @@ def _solved(
     gram: FloatArray, moment: FloatArray, pooled: float, scale: float
 ) -> tuple[FloatArray, FloatArray, float]:
     """1 / tau under the prior, the inverse that gives it, and the freedom it uses up."""
-    inverse: FloatArray = np.linalg.inv(gram + np.eye(len(gram)) * scale / _PRIOR_SD**2)
-    free: FloatArray = pooled + inverse @ moment
-    return free, inverse, float(np.trace(inverse @ gram))
+    prior = np.eye(len(gram)) * scale / _PRIOR_SD**2
+    inverse = np.asarray(np.linalg.inv(gram + prior), dtype=np.float64)
+    return pooled + inverse @ moment, inverse, float(np.trace(inverse @ gram))
 
 
 def _within_bounds(
