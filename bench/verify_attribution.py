@@ -74,7 +74,8 @@ def attributed(fleet: Fleet, seeds: int, true: FloatArray) -> Found:
         book = Counted([Arm(ARM, "ngram", K)])
         for replica, wall, counters in seen.readings:
             book.take(ARM, f"http://{replica}", counters, wall)
-        found = book.estimates(seen.made, START + fleet.seconds + 30.0)
+        book.learn(seen.made)
+        found = book.estimates(START + fleet.seconds + 30.0)
         for index, name in enumerate(NAMES):
             tau = found.get((ARM, name))
             if tau is not None:

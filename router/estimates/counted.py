@@ -30,7 +30,10 @@ _LONGEST_DRAFT = 16
 """Where neither the configuration nor the counters tell one."""
 
 Made = Mapping[int, Mapping[tuple[ArmId, ClassId], int]]
-"""Tokens that requests made, by slot, arm and class. A slot that is not there is not known yet."""
+"""Tokens that requests made, by slot, arm and class."""
+
+MOST_ASKED = 60
+"""Slots of made tokens that are asked for at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ class Counted:
         self._slots: dict[ArmId, dict[int, Counts]] = {arm.arm_id: {} for arm in arms}
         self._next: dict[ArmId, int] = {}
         """First slot that is not closed."""
+        self._made: dict[int, Mapping[tuple[ArmId, ClassId], int]] = {}
         self._found: dict[ArmId, tuple[tuple[int, int], Mapping[ClassId, CountedTau]]] = {}
 
     # --- What is read -------------------------------------------------------------------------
@@ -176,6 +180,23 @@ class Counted:
             replicas[url] = _Replica(slot_at(wall))
         return replicas[url]
 
+    def missing(self, settled: int, wall: float) -> list[int]:
+        """Slots in which something was counted and whose made tokens are not known here.
+
+        Args:
+            settled: The last slot whose made tokens do not change any more.
+            wall: The time now.
+        """
+        counted = {slot for arm_id in self._arms for slot in self.slots(arm_id, wall)}
+        return sorted(slot for slot in counted - self._made.keys() if slot <= settled)[:MOST_ASKED]
+
+    def learn(self, made: Made) -> None:
+        """Takes which classes made how many tokens in slots that do not change any more."""
+        self._made.update(made)
+        oldest = max(self._made, default=0) - KEPT_SLOTS
+        for slot in [slot for slot in self._made if slot < oldest]:
+            del self._made[slot]
+
     # --- What is known ------------------------------------------------------------------------
 
     def moves(self, arm_id: ArmId) -> Moves | None:
@@ -192,39 +213,35 @@ class Counted:
         slots = self.slots(arm_id, wall)
         return _counts(_added([_figures(counts) for counts in slots.values()])) if slots else None
 
-    def estimates(self, made: Made, wall: float) -> Mapping[tuple[ArmId, ClassId], CountedTau]:
-        """Tokens per step by arm and class, where arms draft and their engines count steps.
-
-        Args:
-            made: What finished requests told; only slots that do not change any more.
-            wall: The time now.
-        """
+    def estimates(self, wall: float) -> Mapping[tuple[ArmId, ClassId], CountedTau]:
+        """Tokens per step by arm and class, where arms draft and their engines count steps."""
         return {
             (arm_id, class_id): tau
             for arm_id, arm in self._arms.items()
             if arm.method != "none"
-            for class_id, tau in self._estimate(arm_id, made, wall).items()
+            for class_id, tau in self._estimate(arm_id, wall).items()
         }
 
-    def _estimate(self, arm_id: ArmId, made: Made, wall: float) -> Mapping[ClassId, CountedTau]:
+    def _estimate(self, arm_id: ArmId, wall: float) -> Mapping[ClassId, CountedTau]:
         counted = self.slots(arm_id, wall)
-        usable = sorted(slot for slot in counted.keys() & made.keys() if counted[slot].steps)
+        usable = sorted(slot for slot in counted.keys() & self._made.keys() if counted[slot].steps)
         if not usable:
             return {}
         stamp = (usable[-1], len(usable))
         if arm_id not in self._found or self._found[arm_id][0] != stamp:
-            rows = [self._row(arm_id, slot, counted[slot], made[slot]) for slot in usable]
-            newest = usable[-1]
-            rows = [_aged(row, newest, self._half_life_s) for row in rows]
+            rows = [self._row(arm_id, slot, counted[slot], usable[-1]) for slot in usable]
             classes = sorted({class_id for row in rows for class_id in row.made})
             self._found[arm_id] = stamp, attribute(rows, classes, self._longest(arm_id, counted))
         return self._found[arm_id][1]
 
-    def _row(
-        self, arm_id: ArmId, slot: int, counts: Counts, made: Mapping[tuple[ArmId, ClassId], int]
-    ) -> Row:
-        mine = {class_id: float(n) for (arm, class_id), n in made.items() if arm == arm_id}
-        return Row(slot, counts.tokens, counts.steps or 0.0, mine)
+    def _row(self, arm_id: ArmId, slot: int, counts: Counts, newest: int) -> Row:
+        made = {
+            class_id: float(tokens)
+            for (arm, class_id), tokens in self._made[slot].items()
+            if arm == arm_id
+        }
+        weight = exponential_weight(float((newest - slot) * SLOT_S), self._half_life_s)
+        return Row(slot, counts.tokens, counts.steps or 0.0, made, weight)
 
     def _longest(self, arm_id: ArmId, counted: Mapping[int, Counts]) -> int:
         told = self._arms[arm_id].num_speculative_tokens
@@ -256,12 +273,6 @@ class Counted:
                 del replica.at[slot]
             if replica.until is not None and replica.until < closed.stop:
                 del replicas[url]
-
-
-def _aged(row: Row, newest: int, half_life_s: float) -> Row:
-    age_s = float((newest - row.slot) * SLOT_S)
-    weight = exponential_weight(age_s, half_life_s)
-    return Row(row.slot, row.tokens, row.steps, row.made, weight)
 
 
 def _totals(counters: ReplicaCounters) -> _Totals:
