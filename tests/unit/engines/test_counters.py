@@ -120,7 +120,11 @@ def test_other_pages_tell_nothing(text: str) -> None:
     assert read_counters(text) is None
 
 
-@given(st.text(), st.sampled_from([VLLM, SGLANG, LLAMACPP, TENSORRT_LLM]), st.integers(0, 2000))
+@given(
+    st.text(max_size=40),
+    st.sampled_from([VLLM, SGLANG, LLAMACPP, TENSORRT_LLM]),
+    st.integers(0, 2000),
+)
 def test_no_page_breaks_it(noise: str, page: str, at: int) -> None:
     """Whatever stands between the lines, or cuts them."""
     told = read_counters(page[:at] + noise + page[at:])
