@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from policies.types import ArmId
+from policies.types import Arm, ArmId
 from router.engines.counters import ReplicaCounters
+from router.estimates.counted import Counted
 from router.fleet.fetch import GoneError, LateError, Page
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
-from router.fleet.scrape import Scraper, interval_s
+from router.fleet.scrape import CounterBook, Scraper, interval_s
 from router.fleet.state import FleetState
 from tests.support.builders import PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
@@ -47,7 +48,7 @@ class Book:
 class World:
     """One server of vLLM, and readings of its metrics."""
 
-    def __init__(self, **pool_keys: Any) -> None:
+    def __init__(self, book: CounterBook | None = None, **pool_keys: Any) -> None:
         facts = route_facts(pool("plain", **{"engine": "vllm", **pool_keys}))
         self.clock = ManualClock()
         self.fleet = FleetState(facts, self.clock)
@@ -55,7 +56,7 @@ class World:
         self.fetch.pages[URL] = Page(200, TEXT)
         self.book = Book()
         self.scraper = Scraper(
-            facts, self.fleet, self.clock, self.fetch, uniform=lambda: 0.5, book=self.book
+            facts, self.fleet, self.clock, self.fetch, uniform=lambda: 0.5, book=book or self.book
         )
 
     @property
@@ -151,3 +152,17 @@ async def test_servers_that_are_not_read_are_not_counted() -> None:
     world = World(engine="llamacpp")
     await world.run(5)
     assert (world.book.told, world.book.known) == ([], {})
+
+
+async def test_what_is_scraped_becomes_sums_by_slot() -> None:
+    """The book of a route, fed by its scraper alone: a minute has three whole slots that are closed."""
+    book = Counted([Arm(PLAIN, "ngram", 3, baseline=True)])
+    world = World(book)
+    for second in range(60):
+        page = COUNTED.replace(b" 53", f" {second * 30}".encode())
+        world.fetch.pages[URL] = Page(200, page.replace(b" 10", f" {second * 10}".encode()))
+        await world.scraper.due()
+        world.clock.advance(1.0)
+    total = book.total(PLAIN, world.clock.wall())
+    assert total is not None
+    assert (round(total.tokens, 6), round(total.acceptance_length or 0.0, 6)) == (900.0, 1.5)
