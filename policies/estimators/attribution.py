@@ -35,6 +35,9 @@ _LOWEST_SHARE = 0.1
 
 _HIGHEST_LEVERAGE = 0.95
 
+_LEAST_OF_COMMON = 0.2
+"""Of the variance that classes have in common, what each has at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -205,7 +208,8 @@ def _fit(data: _Data, lowest: float) -> _Fit:
     residual = data.steps - design @ free
     prior = np.eye(unknowns) * scale / _PRIOR_SD**2
     leverage = np.einsum("ij,jk,ik->i", design, inverse, design) * weight
-    score = (weight * residual / (1.0 - np.minimum(leverage, _HIGHEST_LEVERAGE)))[:, None] * design
+    leverage = np.minimum(leverage, _HIGHEST_LEVERAGE)
+    score = (weight * residual / (1.0 - leverage))[:, None] * design
     beside = np.diff(data.slot) == 1.0
     across = score[1:][beside].T @ score[:-1][beside]
     meat = score.T @ score + (across + across.T) / 2.0 + prior * scale
@@ -213,15 +217,27 @@ def _fit(data: _Data, lowest: float) -> _Fit:
     # Of a request that runs over a border a faster one has more tokens in the slot for the same
     # steps, which pulls its class down and others up. How many requests do is unknown, so the
     # whole of what it would be if all did counts as an error.
-    spread = scale * (weight[:, None] * np.maximum(design, 0.0)).sum(axis=0)
+    claimed = np.maximum(design, 0.0)
+    varies = _variances(claimed, weight, residual**2 / (1.0 - leverage))
+    spread = varies * (weight @ claimed)
     spread[-1] = 0.0
     pull = inverse @ (spread / np.clip(free, lowest, 1.0))
-    return _Fit(
-        free,
-        _within_bounds(gram + prior, moment, pooled=pooled, lowest=lowest),
-        np.sqrt(variance + pull**2),
-        float(effective) - used,
-    )
+    form = gram + prior
+    bounded = _minimum(form, form @ free, low=lowest, high=1.0)
+    return _Fit(free, bounded, np.sqrt(variance + pull**2), float(effective) - used)
+
+
+def _variances(claimed: FloatArray, weight: FloatArray, squares: FloatArray) -> FloatArray:
+    """Variance of a token's steps by class, for residuals whose squares are its sum over tokens.
+
+    Half of it is what all classes have in common: the squares alone would not tell ten apart.
+    """
+    form = claimed.T @ (weight[:, None] ** 2 * claimed)
+    target = claimed.T @ (weight**2 * squares)
+    common = float(target.sum() / form.sum())
+    own = np.diag(form) + 1e-9 * form.max()  # where all is claimed, that of the rest is nothing
+    low = _LEAST_OF_COMMON * common
+    return _minimum(form + np.diag(own), target + own * common, low=low, high=math.inf)
 
 
 def _solved(
@@ -233,17 +249,15 @@ def _solved(
     return pooled + inverse @ moment, inverse, float(np.trace(inverse @ gram))
 
 
-def _within_bounds(
-    gram: FloatArray, moment: FloatArray, *, pooled: float, lowest: float
-) -> FloatArray:
-    """The minimum of the quadratic form within the bounds, coordinate by coordinate."""
-    x: FloatArray = np.clip(pooled + np.linalg.solve(gram, moment), lowest, 1.0)
-    target = moment + gram.sum(axis=1) * pooled
+def _minimum(form: FloatArray, target: FloatArray, *, low: float, high: float) -> FloatArray:
+    """Where `x' form x / 2 - target' x` is least within bounds, coordinate by coordinate."""
+    x: FloatArray = np.clip(np.linalg.solve(form, target), low, high)
+    tolerance = 1e-7 * max(float(np.abs(x).max()), low)
     for _ in range(200):
         before = x.copy()
         for index in range(len(x)):
-            step = (target[index] - gram[index] @ x) / gram[index, index]
-            x[index] = min(max(x[index] + step, lowest), 1.0)
-        if np.abs(x - before).max() < 1e-7:  # noqa: PLR2004 - far below any error
+            step = (target[index] - form[index] @ x) / form[index, index]
+            x[index] = min(max(x[index] + step, low), high)
+        if np.abs(x - before).max() <= tolerance:
             break
     return x

@@ -138,7 +138,9 @@ class Counted:
         self._next: dict[ArmId, int] = {}
         """First slot that is not closed."""
         self._made: dict[int, Mapping[tuple[ArmId, ClassId], int]] = {}
-        self._found: dict[ArmId, tuple[tuple[int, int], Mapping[ClassId, CountedTau]]] = {}
+        self._found: dict[ArmId, Mapping[ClassId, CountedTau]] = {}
+        self._stamps: dict[ArmId, tuple[int, int]] = {}
+        """Newest slot and number of slots that was found from."""
 
     # --- What is read -------------------------------------------------------------------------
 
@@ -214,25 +216,38 @@ class Counted:
         return _counts(_added([_figures(counts) for counts in slots.values()])) if slots else None
 
     def estimates(self, wall: float) -> Mapping[tuple[ArmId, ClassId], CountedTau]:
-        """Tokens per step by arm and class, where arms draft and their engines count steps."""
-        return {
-            (arm_id, class_id): tau
+        """Tokens per step by arm and class, where arms draft and their engines count steps.
+
+        A call fits at most one arm anew, that whose fit is the oldest, so that it never takes long.
+        """
+        usable = {
+            arm_id: self._usable(arm_id, wall)
             for arm_id, arm in self._arms.items()
             if arm.method != "none"
-            for class_id, tau in self._estimate(arm_id, wall).items()
+        }
+        stamps = {arm_id: (slots[-1], len(slots)) for arm_id, slots in usable.items() if slots}
+        stale = [
+            arm_id for arm_id, stamp in stamps.items() if self._stamps.get(arm_id, ()) != stamp
+        ]
+        if stale:
+            oldest = min(stale, key=lambda arm_id: self._stamps.get(arm_id, ()))
+            self._stamps[oldest] = stamps[oldest]
+            self._found[oldest] = self._fitted(oldest, usable[oldest])
+        return {
+            (arm_id, class_id): tau
+            for arm_id in stamps
+            for class_id, tau in self._found.get(arm_id, {}).items()
         }
 
-    def _estimate(self, arm_id: ArmId, wall: float) -> Mapping[ClassId, CountedTau]:
+    def _usable(self, arm_id: ArmId, wall: float) -> list[int]:
         counted = self.slots(arm_id, wall)
-        usable = sorted(slot for slot in counted.keys() & self._made.keys() if counted[slot].steps)
-        if not usable:
-            return {}
-        stamp = (usable[-1], len(usable))
-        if arm_id not in self._found or self._found[arm_id][0] != stamp:
-            rows = [self._row(arm_id, slot, counted[slot], usable[-1]) for slot in usable]
-            classes = sorted({class_id for row in rows for class_id in row.made})
-            self._found[arm_id] = stamp, attribute(rows, classes, self._longest(arm_id, counted))
-        return self._found[arm_id][1]
+        return sorted(slot for slot in counted.keys() & self._made.keys() if counted[slot].steps)
+
+    def _fitted(self, arm_id: ArmId, usable: Sequence[int]) -> Mapping[ClassId, CountedTau]:
+        counted = self._slots[arm_id]
+        rows = [self._row(arm_id, slot, counted[slot], usable[-1]) for slot in usable]
+        classes = sorted({class_id for row in rows for class_id in row.made})
+        return attribute(rows, classes, self._longest(arm_id, counted))
 
     def _row(self, arm_id: ArmId, slot: int, counts: Counts, newest: int) -> Row:
         made = {

@@ -229,13 +229,17 @@ def test_made_tokens_are_asked_for_once_they_are_settled() -> None:
     assert book.missing(FIRST - 1, START + 900) == []
 
 
-def world(book: Counted, slots: int = 60, *, arm: ArmId = FAST) -> None:
+def world(book: Counted, slots: int = 60, *, arms: tuple[ArmId, ...] = (FAST,)) -> None:
     """Two classes with tau 1.5 and 3 whose shares change from slot to slot."""
     made = accepted = 0
     shown = {}
     for slot in range(slots + 2):
         chat, code = 300 + 60 * (slot % 4), 300 + 90 * (slot * slot % 7)
-        shown[FIRST + slot] = {(arm, CHAT): chat, (arm, CODE): code, (PLAIN, CODE): 5}
+        shown[FIRST + slot] = {
+            (arm, name): tokens_made
+            for arm in arms
+            for name, tokens_made in ((CHAT, chat), (CODE, code))
+        } | {(ArmId("gone"), CODE): 5}
         for part in range(5):
             now = START + SLOT_S * slot + 2.0 * part
             share = part / 5
@@ -244,7 +248,8 @@ def world(book: Counted, slots: int = 60, *, arm: ArmId = FAST) -> None:
                 made + round((chat + code) * share),
                 accepted=accepted + round((chat / 3 + 2 * code / 3) * share),
             )
-            book.take(arm, A, told, now)
+            for arm in arms:
+                book.take(arm, A, told, now)
         made += chat + code
         accepted += round(chat / 3 + 2 * code / 3)
     book.learn(shown)
@@ -262,10 +267,22 @@ def test_counts_and_made_tokens_become_estimates() -> None:
     assert book.estimates(START + 620)[FAST, CHAT] is told[FAST, CHAT]  # not fitted anew
 
 
+def test_a_call_fits_one_arm_anew() -> None:
+    """The others keep what was found, or wait for the next call; then it is their turn."""
+    other = ArmId("other")
+    book = Counted([*ARMS, Arm(other, "mtp", 3)])
+    world(book, arms=(FAST, other))
+    first = book.estimates(START + 620)
+    assert first.keys() == {(FAST, CHAT), (FAST, CODE)}
+    second = book.estimates(START + 620)
+    assert second.keys() == first.keys() | {(other, CHAT), (other, CODE)}
+    assert book.estimates(START + 620)[FAST, CHAT] is first[FAST, CHAT]
+
+
 def test_an_arm_that_does_not_draft_has_no_estimate() -> None:
     """Its tau is 1 by definition."""
     book = Counted(ARMS)
-    world(book, arm=PLAIN)
+    world(book, arms=(PLAIN,))
     assert len(book.slots(PLAIN, START + 620)) > 50
     assert book.estimates(START + 620) == {}
 
