@@ -14,7 +14,7 @@ from bench.verify_attribution import attributed
 from policies.types import FloatArray
 from router.engines.counters import Moves
 
-SEEDS = 6
+SEEDS = 4
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,11 @@ def true() -> FloatArray:
     ids=["step", "end", "past"],
 )
 def test_tau_is_found_and_inside_its_interval(fleet: Fleet, true: FloatArray) -> None:
-    """Sixty cells: of ones that hold with 0.95, 51 or more do so in all but one of 200 tries."""
+    """Forty cells, of which 38 should hold it; those of a seed hang together, so 33 are enough."""
     found = attributed(fleet, SEEDS, true)
     assert not np.isnan(found.value).any()
     assert float(np.median(found.error)) < 0.08
-    assert int(found.inside(true).sum()) >= 51
+    assert int(found.inside(true).sum()) >= 33
 
 
 def test_classes_always_in_proportion_stay_untold(true: FloatArray) -> None:
