@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import (
+    verify_attribution,
     verify_bytes,
     verify_engines,
     verify_fuzz,
@@ -51,6 +52,11 @@ SECTIONS: dict[str, Section] = {
         "Statistics: intervals, verdicts and learning over many seeds",
         "python -m bench.verify_statistics --seeds 400",
         lambda: verify_statistics.tables(400),
+    ),
+    "attribution": Section(
+        "Attribution: tokens per step by class, from counters of whole servers alone",
+        "python -m bench.verify_attribution --seeds 200",
+        lambda: verify_attribution.tables(200),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

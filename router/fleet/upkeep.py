@@ -11,7 +11,7 @@ from router.fleet.fetch import Fetch
 from router.fleet.finder import Finder
 from router.fleet.model import RouteFacts
 from router.fleet.probe import Prober
-from router.fleet.scrape import Scraper
+from router.fleet.scrape import CounterBook, Scraper
 from router.fleet.state import FleetState
 
 PROBE_INTERVAL_S = 0.25
@@ -32,13 +32,14 @@ class FleetUpkeep:
         fetch: Fetch,
         *,
         uniform: Callable[[], float] = random.random,
+        book: CounterBook | None = None,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._watched = clock.monotonic()
         self.finder = Finder(route, fleet, clock)
         self.prober = Prober(route, fleet, clock, fetch, uniform=uniform)
-        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform)
+        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform, book=book)
 
     async def round(self) -> None:
         """Finds all servers, then probes them."""
