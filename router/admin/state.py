@@ -111,7 +111,7 @@ def _identity_json(pool: PoolFacts, identity: EngineIdentity | None) -> dict[str
             "most_running": identity.most_running,
             "evidence": list(identity.evidence),
         },
-        "mismatch": list(mismatches(pool, identity)),
+        "mismatch": [mismatch.why for mismatch in mismatches(pool, identity)],
     }
 
 

@@ -27,7 +27,7 @@ class Page:
 
     status: int
     body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
     """First value of each, by its name in lower case."""
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from policies.types import Arm, ArmId
 from router import __version__
@@ -154,7 +156,7 @@ class Identifier:
         identity = self.identities.get(replica)
         if identity is None:
             return
-        wrong = mismatches(target.pool, identity)
+        wrong = tuple(mismatch.why for mismatch in mismatches(target.pool, identity))
         if wrong != self._told.get(replica, ()):
             self._told[replica] = wrong
             for why in wrong:
@@ -180,37 +182,41 @@ class Identifier:
                 )
 
 
-def mismatches(pool: PoolFacts, identity: EngineIdentity) -> tuple[str, ...]:
-    """How a server differs from what its pool declares, in words; what is unknown differs not."""
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One way in which a server is not what its pool declares."""
+
+    what: Literal["engine", "speculation", "method", "draft_length"]
+    why: str
+
+
+def mismatches(pool: PoolFacts, identity: EngineIdentity) -> tuple[Mismatch, ...]:
+    """How a server differs from what its pool declares; what is unknown does not differ."""
     return (*_engine(pool, identity), *_speculation(pool.arm, identity))
 
 
-def _engine(pool: PoolFacts, identity: EngineIdentity) -> tuple[str, ...]:
+def _engine(pool: PoolFacts, identity: EngineIdentity) -> Iterator[Mismatch]:
     declared = pool.adapter.name
-    if identity.engine is Engine.UNKNOWN or declared in {_GENERIC, identity.engine.value}:
-        return ()
-    return (f"engine {declared} is declared, but it is {identity.label}",)
+    if identity.engine is not Engine.UNKNOWN and declared not in {_GENERIC, identity.engine.value}:
+        yield Mismatch("engine", f"engine {declared} is declared, but it is {identity.label}")
 
 
-def _speculation(arm: Arm, identity: EngineIdentity) -> tuple[str, ...]:
-    told, declared = identity.speculation, arm.method
-    if told is None:
-        return ()
-    if not identity.speculates:
-        return (
-            () if declared == "none" else (f"method {declared} is declared, but it drafts nothing",)
-        )
-    if declared == "none":
-        return (f"method none is declared, but it speculates ({told})",)
-    wrong = []
+def _speculation(arm: Arm, identity: EngineIdentity) -> Iterator[Mismatch]:
+    declared = arm.method
+    if identity.speculates is None:
+        return
+    if identity.speculates != (declared != "none"):
+        does = f"speculates ({identity.speculation})" if identity.speculates else "drafts nothing"
+        yield Mismatch("speculation", f"method {declared} is declared, but it {does}")
+        return
     if identity.methods and declared in KNOWN_METHODS and declared not in identity.methods:
-        wrong.append(f"method {declared} is declared, but its own is {identity.method}")
+        yield Mismatch("method", f"method {declared} is declared, but its own is {identity.method}")
     k, declared_k = identity.num_speculative_tokens, arm.num_speculative_tokens
     if k is not None and declared_k is not None and k != declared_k:
-        wrong.append(
-            f"num_speculative_tokens {declared_k} is declared, but it drafts up to {k} a step"
+        yield Mismatch(
+            "draft_length",
+            f"num_speculative_tokens {declared_k} is declared, but it drafts up to {k} a step",
         )
-    return tuple(wrong)
 
 
 def differences(identities: Mapping[Replica, EngineIdentity]) -> tuple[str, ...]:
