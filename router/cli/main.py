@@ -17,6 +17,7 @@ from router import __version__
 from router.app import Application
 from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
+from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
 from router.cli.status import render_state, watch
@@ -44,6 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(classify_app, name="classify")
+app.command()(doctor)
 
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""
