@@ -26,41 +26,61 @@ def acceptance(
     """
     known = identity.engine is not Engine.UNKNOWN
     advice = advice_for(identity.engine.value if known else pool.adapter.name)
-    good = answer is not None and answer.good
-    spec = answer.reading.spec if answer is not None and good else None
+    # Each adapter reads its own engine only.
+    readable = pool.adapter.name == identity.engine.value
+    spec = answer.reading.spec if answer is not None and answer.good else None
     if spec is not None:
         return spec.source.value, _told(spec.source, advice)
     if not pool.speculative:
         return _NONE, Finding(
             Level.OK, _CHECK, "none needed: one token a step, as no method is declared"
         )
-    source = "counters" if identity.spec_counters and interval_s(pool) > 0 else _NONE
+    if answer is None and readable and identity.per_request is not False:
+        return _untried(identity, advice)
+    counters = bool(readable and identity.spec_counters and interval_s(pool) > 0)
+    return _without_record(answer, advice, counters=counters)
+
+
+def _untried(identity: EngineIdentity, advice: Advice) -> tuple[str | None, Finding]:
+    if identity.per_request:
+        return Source.REQUEST.value, _told(Source.REQUEST, advice, ", by this version; not tried")
+    return None, Finding(
+        Level.NOTE, _CHECK, "only a request could show from where it is known", advice.requests
+    )
+
+
+def _without_record(
+    answer: Answer | None, advice: Advice, *, counters: bool
+) -> tuple[str | None, Finding | None]:
+    """What is left where no answer told; an answer that failed leaves it open."""
     if answer is not None and answer.reading.unread:
-        return source, _unread(answer.reading.unread)
-    if source == "counters":
-        return source, _told(Source.COUNTERS, advice)
-    if not good:
+        return (Source.COUNTERS.value if counters else _NONE), _unread(answer.reading.unread)
+    if counters:
+        return Source.COUNTERS.value, _told(Source.COUNTERS, advice)
+    if answer is not None and not answer.good:
         return None, None
     ways = [way for way in (advice.requests, advice.counters) if way]
     return _NONE, Finding(
         Level.WARNING,
         _CHECK,
-        "nothing tells of it: gains are measured all the same, by time, but not explained",
+        "none: gains are measured all the same, by time, but not explained",
         "; or ".join(ways) or "declare the pool's engine, if it is one of those that tell",
     )
 
 
-def _told(source: Source, advice: Advice) -> Finding:
+def _told(source: Source, advice: Advice, how: str = "") -> Finding:
     match source:
         case Source.REQUEST:
-            return Finding(Level.OK, _CHECK, "told in each answer")
+            return Finding(Level.OK, _CHECK, f"from the engine's record of each request{how}")
         case Source.STREAM:
-            return Finding(Level.NOTE, _CHECK, "steps are counted in streams", advice.requests)
+            return Finding(
+                Level.NOTE, _CHECK, "from the steps counted in each stream", advice.requests
+            )
         case Source.COUNTERS:
             return Finding(
                 Level.NOTE,
                 _CHECK,
-                "only the server's totals tell of it, so classes are told apart by estimation",
+                "from the server's counters, by which classes are told apart by estimation only",
                 advice.requests,
             )
 
@@ -69,6 +89,6 @@ def _unread(fields: tuple[str, ...]) -> Finding:
     return Finding(
         Level.WARNING,
         _CHECK,
-        f"told, but not understood: {', '.join(fields)}",
+        f"told in the answer, but not understood: {', '.join(fields)}",
         "watch specroute_unread_fields_total; the engine may be newer than this program",
     )

@@ -155,19 +155,19 @@ class Doctor:
         identity, source = EngineIdentity(), None
         answer: Answer | None = None
         if way.level is Level.OK:
+            if options.requests:
+                # First, since llama.cpp tells its method only once it has served somebody.
+                answer = await self._asker.ask(pool, replica, question(route.model))
             identity, pages = await ask_identity(
                 self._fetch, replica, timeout_s=options.page_s, api_key=options.api_key
             )
             closed = any(page.status in _CLOSED for page in pages.values())
             findings += engine_findings(pool, identity, closed=closed)
             findings += model_findings(route.model, pool.adapter.name, identity)
-            if options.requests:
-                answer = await self._asker.ask(pool, replica, question(route.model))
-                findings += answer_findings(pool, answer)
+            findings += () if answer is None else answer_findings(pool, answer)
             source, told = acceptance(pool, identity, answer)
-            findings += [told] if told is not None else []
-            if answer is not None:
-                findings += connection_findings(answer)
+            findings += () if told is None else (told,)
+            findings += () if answer is None else connection_findings(answer)
             if options.slow:
                 findings.append(await self._kept(pool, replica))
         return (
