@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from router.relay.headers import header, to_upstream
 from router.relay.measured import reading_of
 from router.relay.sse import EventSplitter, EventTooLargeError, event_data
 from router.relay.told import EngineError
-from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest
+from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.types import UNCLASSIFIED, Endpoint, Headers, ParsedRequest, RequestContext
 
 TOKENS = 16
@@ -148,11 +148,10 @@ class Asker:
             ),
         )
         try:
-            skew = _skew(header(response.headers, "date"), clock.wall())
-            kind = header(response.headers, "content-type") or ""
+            skew_s = _skew(header(response.headers, "date"), clock.wall())
             harvest = harvest_for(
                 FACTS[Endpoint.CHAT].dialect,
-                content_type=kind,
+                content_type=header(response.headers, "content-type") or "",
                 content_encoding=header(response.headers, "content-encoding") or "",
                 markers=pool.adapter.markers,
                 strip_usage=ask.strip_usage,
@@ -162,31 +161,34 @@ class Asker:
         finally:
             response.close()
         harvest.finish()
-        ended = clock.monotonic()
-        body = b"".join(collected.parts)
-        failure = _failure(response.status, kind, harvest, body)
-        context = RequestContext(
-            request_id="doctor",
-            request=request,
-            classification=UNCLASSIFIED,
-            arrival_s=began,
-            path_qs=Endpoint.CHAT.value,
-            headers=(),
-        )
-        first = harvest.first_content_s
-        return Answer(
+        first, body = harvest.first_content_s, b"".join(collected.parts)
+        answer = Answer(
             status=response.status,
-            failure=failure,
+            failure=_failure(response, harvest, body),
             headers=response.headers,
-            text="" if failure else _text(body),
-            reading=Reading() if failure else reading_of(pool, context, harvest.answer()),
             ttft_s=None if first is None else first - began,
-            e2e_s=ended - began,
-            skew_s=skew,
+            e2e_s=clock.monotonic() - began,
+            skew_s=skew_s,
         )
+        if not answer.good:
+            return answer
+        reading = reading_of(pool, _context(request, began), harvest.answer())
+        return replace(answer, text=_text(body), reading=reading)
 
 
-def _failure(status: int, kind: str, harvest: Harvest, body: bytes) -> str | None:
+def _context(request: ParsedRequest, arrival_s: float) -> RequestContext:
+    return RequestContext(
+        request_id="doctor",
+        request=request,
+        classification=UNCLASSIFIED,
+        arrival_s=arrival_s,
+        path_qs=Endpoint.CHAT.value,
+        headers=(),
+    )
+
+
+def _failure(response: UpstreamResponse, harvest: Harvest, body: bytes) -> str | None:
+    status, kind = response.status, header(response.headers, "content-type") or ""
     if status != _OK:
         said = EngineError(status, body)
         code = "" if said.code == str(status) else f" {said.code}"
