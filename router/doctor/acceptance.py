@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from policies.types import Source
+from router.config.models import EngineName
 from router.doctor.advice import Advice, advice_for
 from router.doctor.ask import Answer
 from router.doctor.findings import Finding, Level
@@ -28,6 +31,8 @@ def acceptance(
     advice = advice_for(identity.engine.value if known else pool.adapter.name)
     # Each adapter reads its own engine only.
     readable = pool.adapter.name == identity.engine.value
+    if not readable and identity.engine.value in get_args(EngineName):
+        advice = Advice(f"write `engine: {identity.engine.value}` for pool {pool.settings.name}")
     spec = answer.reading.spec if answer is not None and answer.good else None
     if spec is not None:
         return spec.source.value, _told(spec.source, advice)

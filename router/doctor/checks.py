@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import get_args
 
 from router.config.models import EngineName
-from router.doctor.advice import REFUSES_OTHER_MODELS
+from router.doctor.advice import REFUSES_OTHER_MODELS, advice_for
 from router.doctor.ask import Answer, question
 from router.doctor.findings import Finding, Level
 from router.engines.identity import Engine, EngineIdentity
 from router.fleet.identify import Mismatch, mismatches
 from router.fleet.model import PoolFacts
+from router.fleet.scrape import interval_s
 from router.relay.headers import header
 from router.relay.wire.pool import KEEP_S
 
@@ -88,14 +89,20 @@ def _remedy(pool: PoolFacts, identity: EngineIdentity, mismatch: Mismatch) -> st
                 "another baseline"
             )
         case "speculation" if identity.speculates:
-            return f"write the method it runs for pool {name}, or correct the url"
+            return f"write {_method(identity)} for pool {name}, or correct the url"
         case "speculation":
             return "start the server with its speculative settings, or correct the url"
         case "method":
-            return f"write the method it runs for pool {name}, or correct the url"
+            return f"write {_method(identity)} for pool {name}, or correct the url"
         case "draft_length":
             k = identity.num_speculative_tokens
             return f"write `num_speculative_tokens: {k}` for pool {name}"
+
+
+def _method(identity: EngineIdentity) -> str:
+    if not identity.methods:
+        return "the method that it runs"
+    return " or ".join(f"`method: {name}`" for name in sorted(identity.methods))
 
 
 def model_findings(model: str, engine: str, identity: EngineIdentity) -> Iterator[Finding]:
@@ -158,6 +165,17 @@ def _request_remedy(pool: PoolFacts, status: int | None) -> str:
     if status is None:
         return "look into the server's own log"
     return "try the same request with curl, and look into the server's own log"
+
+
+def load_findings(pool: PoolFacts, identity: EngineIdentity) -> Iterator[Finding]:
+    """Whether its load can be seen where it is looked for."""
+    if identity.metrics is False and interval_s(pool) > 0:
+        yield Finding(
+            Level.NOTE,
+            "load",
+            "its metrics are closed or absent, so only requests of ours count as its load",
+            advice_for(identity.engine.value).counters,
+        )
 
 
 def connection_findings(answer: Answer) -> Iterator[Finding]:

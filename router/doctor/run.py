@@ -15,6 +15,7 @@ from router.doctor.checks import (
     connection_findings,
     engine_findings,
     keep_alive_finding,
+    load_findings,
     model_findings,
     refusal_findings,
 )
@@ -167,6 +168,7 @@ class Doctor:
             findings += () if answer is None else answer_findings(pool, answer)
             source, told = acceptance(pool, identity, answer)
             findings += () if told is None else (told,)
+            findings += load_findings(pool, identity)
             findings += () if answer is None else connection_findings(answer)
             if options.slow:
                 findings.append(await self._kept(pool, replica))

@@ -86,7 +86,7 @@ def test_what_was_not_understood_is_named() -> None:
 
 @pytest.mark.parametrize("engine", [engine for engine in Engine if engine is not Engine.UNKNOWN])
 def test_every_engine_has_advice(engine: Engine) -> None:
-    """Also those for which there is no adapter."""
+    """Also those for which there is no adapter; for others, to declare them."""
     _, level, remedy = found(EngineIdentity(engine), SILENT, engine="generic")
     assert level is Level.WARNING
     assert remedy

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from router.doctor.advice import ADVICE
 from router.doctor.ask import Answer
 from router.doctor.checks import (
     answer_findings,
     connection_findings,
     engine_findings,
     keep_alive_finding,
+    load_findings,
     model_findings,
     refusal_findings,
 )
@@ -67,7 +69,7 @@ def test_a_generic_pool_is_told_what_it_could_be() -> None:
             {"speculates": True, "method": "EAGLE3", "methods": frozenset(("eagle3",))},
             {"method": "ngram"},
             Level.WARNING,
-            "write the method it runs",
+            "write `method: eagle3`",
         ),
         (
             {"speculates": True, "num_speculative_tokens": 4},
@@ -151,3 +153,12 @@ def test_requests_that_go_elsewhere_are_named() -> None:
     assert "min_p, logit_bias" in found.text
     assert list(refusal_findings(facts(engine="vllm"))) == []
     assert list(refusal_findings(facts(engine="generic", method="ngram"))) == []
+
+
+def test_load_that_cannot_be_seen_is_a_note() -> None:
+    """Where it is looked for."""
+    closed = EngineIdentity(Engine.VLLM, metrics=False)
+    [found] = load_findings(facts(engine="vllm"), closed)
+    assert (found.level, found.remedy) == (Level.NOTE, ADVICE["vllm"].counters)
+    assert list(load_findings(facts(engine="llamacpp"), closed)) == []
+    assert list(load_findings(facts(engine="vllm"), EngineIdentity(Engine.VLLM))) == []
