@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from router.engines.base import count, member
 from router.engines.pages import (
@@ -61,8 +60,8 @@ def further_pages(pages: Pages) -> tuple[str, ...]:
     """
     if not all(path in pages for path in FIRST_PAGES):
         return tuple(path for path in FIRST_PAGES if path not in pages)
-    found = identify(pages)
-    for stage in _PAGES[found.engine]:
+    engine, _ = _engine(pages)
+    for stage in _PAGES[engine]:
         missing = tuple(path for path in stage if path not in pages)
         if missing == ("/get_server_info",) and json_at(pages, "/server_info") is not None:
             continue
@@ -73,14 +72,16 @@ def further_pages(pages: Pages) -> tuple[str, ...]:
 
 def identify(pages: Pages) -> EngineIdentity:
     """What a server is. Never raises, whatever the pages hold."""
+    engine, evidence = _engine(pages)
+    found = EngineIdentity(engine, evidence=evidence, **models_told(pages))
+    return FACTS[engine](found, pages)
+
+
+def _engine(pages: Pages) -> tuple[Engine, tuple[str, ...]]:
     votes = list(_votes(pages))
     engines = {engine for engine, _ in votes}
     evidence = tuple(dict.fromkeys(why for _, why in votes))
-    found = EngineIdentity(evidence=evidence, **models_told(pages))
-    if len(engines) != 1:
-        return found
-    found = replace(found, engine=engines.pop())
-    return FACTS[found.engine](found, pages)
+    return (engines.pop() if len(engines) == 1 else Engine.UNKNOWN), evidence
 
 
 _OWNERS = {
@@ -98,10 +99,12 @@ _PREFIXES = {
     "lmdeploy:": Engine.LMDEPLOY,
     "tgi_": Engine.TGI,
 }
-_PREFIX = re.compile(
-    r"^(" + "|".join(map(re.escape, _PREFIXES)) + r")[a-z][a-z0-9_]*(?:\{[^\n]*\})? [^\s]+",
-    re.MULTILINE,
-)
+_SAMPLES = {
+    prefix: re.compile(
+        rf"^{re.escape(prefix)}[a-z][a-z0-9_]*(?:\{{[^\n]*\}})? [^\s]+", re.MULTILINE
+    )
+    for prefix in _PREFIXES
+}
 _OLLAMA = b"Ollama is running"
 _METRICS_PAGES = ("/metrics", "/prometheus/metrics")
 
@@ -116,8 +119,11 @@ def _votes(pages: Pages) -> Iterator[tuple[Engine, str]]:
     if any(page.server == "llama.cpp" for page in pages.values()):
         yield Engine.LLAMACPP, "header Server: llama.cpp"
     for path in _METRICS_PAGES:
-        for prefix in sorted(set(_PREFIX.findall(text_at(pages, path)))):
-            yield _PREFIXES[prefix], f"{path}: {prefix}*"
+        text = text_at(pages, path)
+        for prefix, engine in _PREFIXES.items():
+            # Pages are long: that nothing of a name is there is seen faster than by a pattern.
+            if prefix in text and _SAMPLES[prefix].search(text):
+                yield engine, f"{path}: {prefix}*"
     yield from _shapes(pages)
 
 

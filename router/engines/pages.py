@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from router.engines.base import member
-from router.fleet.gauges import Sample, samples
 
 _OK = 200
 _LONGEST_WORD = 128
 _MOST_NAMES = 64
-_MOST_BYTES = 4 * 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a page; one that is longer was cut, and what is absent from it may be there."""
 
 
 class Engine(StrEnum):
@@ -96,9 +96,10 @@ class EngineIdentity:
 
 
 def body_at(pages: Pages, path: str) -> bytes:
-    """The body of a page, empty unless its status is 200."""
+    """The body of a page, empty unless its status is 200 and it is whole."""
     page = pages.get(path)
-    return page.body if page is not None and page.status == _OK else b""
+    whole = page is not None and page.status == _OK and len(page.body) < MOST_BYTES
+    return page.body if page is not None and whole else b""
 
 
 def refused_at(pages: Pages, path: str) -> bool:
@@ -109,7 +110,7 @@ def refused_at(pages: Pages, path: str) -> bool:
 
 def text_at(pages: Pages, path: str) -> str:
     """A page as text."""
-    return body_at(pages, path)[:_MOST_BYTES].decode("utf-8", "replace")
+    return body_at(pages, path).decode("utf-8", "replace")
 
 
 def json_at(pages: Pages, path: str) -> Any:
@@ -129,11 +130,6 @@ def entries_at(pages: Pages, path: str) -> list[Mapping[str, Any]]:
     if not isinstance(data, list):
         return []
     return [entry for entry in data[:_MOST_NAMES] if isinstance(entry, Mapping)]
-
-
-def lines_of(text: str, name: str) -> list[Sample]:
-    """The samples of one metric."""
-    return samples(text, (name,)).get(name, [])
 
 
 def word(value: object) -> str | None:

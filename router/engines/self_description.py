@@ -14,12 +14,13 @@ from router.engines.pages import (
     entries_at,
     is_before,
     json_at,
-    lines_of,
     refused_at,
     text_at,
     word,
 )
+from router.fleet.gauges import samples
 
+_TRTLLM_INFO = "trtllm_speculative_config_info"
 _EAGLE = frozenset(("eagle", "eagle2"))
 _SGLANG_METHODS: Mapping[str, frozenset[str]] = {
     "NGRAM": frozenset(("ngram",)),
@@ -73,8 +74,12 @@ def _with_counters(
         prefix: Of their names.
         always: Whether the engine has them without speculation too.
     """
-    drafts = lines_of(text, f"{prefix}spec_decode_num_drafts_total")
-    positions = lines_of(text, f"{prefix}spec_decode_num_accepted_tokens_per_pos_total")
+    names = (
+        f"{prefix}spec_decode_num_drafts_total",
+        f"{prefix}spec_decode_num_accepted_tokens_per_pos_total",
+    )
+    found_lines = samples(text, names)
+    drafts, positions = (found_lines.get(name, []) for name in names)
     drafted = any(line.value > 0 for line in drafts)
     speculates: bool | None = bool(drafts)
     if always:
@@ -196,7 +201,7 @@ def _tensorrt_llm(found: EngineIdentity, pages: Pages) -> EngineIdentity:
         spec_counters="trtllm_spec_decode_num_draft_tokens_total" in text if metrics else None,
         per_request=True,
     )
-    lines = lines_of(text, "trtllm_speculative_config_info")
+    lines = samples(text, (_TRTLLM_INFO,)).get(_TRTLLM_INFO)
     if not lines:
         return found
     labels = lines[0].labels

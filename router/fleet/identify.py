@@ -24,6 +24,7 @@ from router.engines.identity import (
     further_pages,
     identify,
 )
+from router.engines.pages import MOST_BYTES
 from router.fleet.fetch import Fetch, GoneError, LateError
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.rounds import Rounds, Target, credentials
@@ -38,7 +39,6 @@ _AGAIN_S = 30.0
 _LOOK_S = 1.0
 """How often it is looked whether a server has come back."""
 _TIMEOUT_S = 3.0
-_MOST_BYTES = 4 * 1024 * 1024
 _MOST_STAGES = 6
 _GENERIC = "generic"
 
@@ -65,7 +65,7 @@ async def ask(
     async def one(path: str) -> None:
         try:
             page = await fetch.get(
-                replica.url + path, headers=headers, timeout_s=timeout_s, most_bytes=_MOST_BYTES
+                replica.url + path, headers=headers, timeout_s=timeout_s, most_bytes=MOST_BYTES
             )
         except (GoneError, LateError):
             pages[path] = ToldPage(0)

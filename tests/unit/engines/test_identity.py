@@ -19,6 +19,7 @@ from router.engines.identity import (
     further_pages,
     identify,
 )
+from router.engines.pages import MOST_BYTES
 from tests.support.recorded_pages import pages_in
 from tests.support.recordings import OWN, shared_folder
 
@@ -237,6 +238,14 @@ def test_hostile_pages_are_of_an_unknown_engine(name: str) -> None:
         (*ASKED, "/metrics", "/prometheus/metrics", "/"), ToldPage(200, body)
     )
     assert identify(everywhere) == EngineIdentity()
+
+
+def test_a_page_that_was_cut_tells_nothing() -> None:
+    """What is absent from it may have been in the rest."""
+    lines = b"vllm:num_requests_running 0\n" * 200_000
+    pages = {"/v1/models": models("vllm"), "/metrics": ToldPage(200, lines[:MOST_BYTES])}
+    found = identify(pages)
+    assert (found.engine, found.speculates, found.metrics) == (Engine.VLLM, None, None)
 
 
 def test_redirects_and_errors_are_of_an_unknown_engine() -> None:
