@@ -37,7 +37,8 @@ app = typer.Typer(
         "Adaptive routing proxy for LLM serving: sends each request to the pool whose speculative "
         "decoding is measurably faster for it.\n\n"
         "First steps: `specroute demo` shows it on real engines; `specroute check FILE` tells what "
-        "is wrong with a configuration; `specroute serve -c FILE` runs it."
+        "is wrong with a configuration, `specroute doctor -c FILE` with the servers behind it; "
+        "`specroute serve -c FILE` runs it."
     ),
     no_args_is_help=True,
     add_completion=False,
