@@ -438,6 +438,7 @@ def _route_state(route: ServedRoute) -> RouteState:
         route.snapshot,
         route.parts.chooser.plan,
         servers.upkeep.finder.errors(),
+        servers.upkeep.identifier.identities,
     )
 
 

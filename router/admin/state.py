@@ -9,10 +9,12 @@ from typing import Any
 
 from policies.types import Arm, ArmId, ClassId, Status
 from router.admission.admission import AdmissionState
+from router.engines.identity import EngineIdentity
 from router.estimates.layout import COPYING, segment_of
 from router.estimates.slot_clock import TOLERANCE_S
 from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
-from router.fleet.model import RouteFacts
+from router.fleet.identify import differences, mismatches
+from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
 from router.types import SegmentId
@@ -77,6 +79,8 @@ class RouteState:
     plan: Plan
     discovery_errors: Mapping[ArmId, str] = field(default_factory=dict)
     """Why the servers of a pool could not be looked for, by arm."""
+    identities: Mapping[Replica, EngineIdentity] = field(default_factory=dict)
+    """What the servers are that have told."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -114,7 +118,36 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "lossless": pool.lossless,
         "baseline": arm.baseline,
         "discovery_error": state.discovery_errors.get(arm.arm_id),
-        "replicas": [_replica_json(item) for item in state.replicas[arm.arm_id]],
+        "mismatch": list(
+            differences(
+                {
+                    item.replica: state.identities[item.replica]
+                    for item in state.replicas[arm.arm_id]
+                    if item.replica in state.identities
+                }
+            )
+        ),
+        "replicas": [
+            {**_replica_json(item), **_identity_json(pool, state.identities.get(item.replica))}
+            for item in state.replicas[arm.arm_id]
+        ],
+    }
+
+
+def _identity_json(pool: PoolFacts, identity: EngineIdentity | None) -> dict[str, Any]:
+    if identity is None:
+        return {"detected": None, "mismatch": []}
+    return {
+        "detected": {
+            "engine": identity.engine.value,
+            "version": identity.version,
+            "speculation": identity.speculation,
+            "models": list(identity.models),
+            "context_tokens": identity.context_tokens,
+            "most_running": identity.most_running,
+            "evidence": list(identity.evidence),
+        },
+        "mismatch": [mismatch.why for mismatch in mismatches(pool, identity)],
     }
 
 

@@ -17,6 +17,7 @@ from router import __version__
 from router.app import Application
 from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
+from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
 from router.cli.simfleet import simfleet
@@ -37,7 +38,8 @@ app = typer.Typer(
         "Adaptive routing proxy for LLM serving: sends each request to the pool whose speculative "
         "decoding is measurably faster for it.\n\n"
         "First steps: `specroute demo` shows it on real engines; `specroute check FILE` tells what "
-        "is wrong with a configuration; `specroute serve -c FILE` runs it."
+        "is wrong with a configuration, `specroute doctor -c FILE` with the servers behind it; "
+        "`specroute serve -c FILE` runs it."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -46,6 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(classify_app, name="classify")
 app.command("simfleet")(simfleet)
+app.command()(doctor)
 
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""

@@ -101,7 +101,34 @@ def _route(route: dict[str, Any]) -> RenderableType:
     for pool in route["pools"]:
         if pool["discovery_error"] is not None:
             title += f"  {pool['name']}: the last servers known, {pool['discovery_error']}"
-    return Group(class_table(route, title), *(_event(event) for event in _latest(route)))
+    return Group(
+        class_table(route, title),
+        *_engines(route),
+        *(_event(event) for event in _latest(route)),
+    )
+
+
+def _engines(route: dict[str, Any]) -> Iterator[Text]:
+    """What answers in each pool, and where that is not what the configuration says."""
+    told = []
+    for pool in route["pools"]:
+        detected = [replica.get("detected") for replica in pool["replicas"]]
+        known = dict.fromkeys(_engine(item) for item in detected if item is not None)
+        if known:
+            told.append(f"{pool['name']}: {', '.join(known)}")
+    if told:
+        yield Text("engines  " + " · ".join(told), "dim")
+    for pool in route["pools"]:
+        for why in pool.get("mismatch", ()):
+            yield Text(f"{pool['name']}: {why}", "red")
+        for replica in pool["replicas"]:
+            for why in replica.get("mismatch", ()):
+                yield Text(f"{replica['id']}: {why}", "red")
+
+
+def _engine(detected: dict[str, Any]) -> str:
+    version = detected["version"]
+    return f"{detected['engine']} {version}" if version else str(detected["engine"])
 
 
 def _latest(route: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is done for the fleet of a route besides serving: find, probe, scrape, watch."""
+"""What is done for the fleet of a route besides serving: find, probe, scrape, identify, watch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from router.clock import Clock
 from router.fleet.fetch import Fetch
 from router.fleet.finder import Finder
+from router.fleet.identify import Identifier
 from router.fleet.model import RouteFacts
 from router.fleet.probe import Prober
 from router.fleet.scrape import CounterBook, Scraper
@@ -40,6 +41,7 @@ class FleetUpkeep:
         self.finder = Finder(route, fleet, clock)
         self.prober = Prober(route, fleet, clock, fetch, uniform=uniform)
         self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform, book=book)
+        self.identifier = Identifier(route, fleet, clock, fetch, uniform=uniform)
 
     async def round(self) -> None:
         """Finds all servers, then probes them."""
@@ -51,6 +53,7 @@ class FleetUpkeep:
         yield "find", self.finder.due
         yield "probe", self.prober.due
         yield "scrape", self.scraper.due
+        yield "identify", self.identifier.due
         yield "watch", self.watch
 
     async def watch(self) -> None:

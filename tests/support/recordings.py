@@ -122,6 +122,11 @@ class Recording:
         return self._parts[0]
 
     @property
+    def headers(self) -> dict[str, str]:
+        """By name in lower case."""
+        return self._parts[1]
+
+    @property
     def streamed(self) -> bool:
         """Whether the answer is a stream of events."""
         return self._parts[1].get("content-type", "").startswith("text/event-stream")

@@ -82,6 +82,7 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "lossless": True,
         "baseline": True,
         "discovery_error": None,
+        "mismatch": [],
         "replicas": [
             {
                 "id": "plain/0",
@@ -96,6 +97,8 @@ def test_a_route_shows_its_pools_and_servers() -> None:
                 "draining": False,
                 "share": 1.0,
                 "gauges": {"running": None, "waiting": None, "kv_usage": None},
+                "detected": None,
+                "mismatch": [],
             }
         ],
     }
