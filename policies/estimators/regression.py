@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 _STILL = 1e-12
 GROUPS = 12
 """Groups that blocks are put together to. Judgement: an hour of blocks of two minutes makes groups
-of five minutes, longer than nearly all answers; Student's t of a dozen costs a tenth of the width."""
+of five minutes, longer than nearly all answers; Student's t of a dozen costs a tenth of the
+width."""
 
 MIN_GROUPS = 4
 """Fewer groups give no interval. Judgement: with three, one odd stretch decides everything."""
 
-_INDEPENDENT = 1e-6
-"""Share of a direction's sum of squares that has to be left beside the model's."""
+_INDEPENDENT = 1e-9
+"""Share of a group's score that is more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Fit:
         inverse: Inverse of the penalised sum of products, shape (p, p).
         shares: What each group adds to the variance if requests are alike, shape (groups, p, p).
         parts: What each group adds to `free`, had it been predicted exactly, shape (p, groups).
+        prior: What the penalty stands in for where there are no data, shape (p, p).
         misfit: Probability of residuals as systematic as these if the model were true; None where
             that cannot be tested.
         groups: Groups of blocks that the variance rests on.
@@ -73,6 +75,7 @@ class Fit:
     inverse: FloatArray
     shares: FloatArray
     parts: FloatArray
+    prior: FloatArray
     misfit: float | None
     groups: int
 
@@ -91,8 +94,8 @@ class Fit:
         together = (x @ self.parts) ** 2
         share = alone / max(alone.sum(), 1e-300) + together / max(together.sum(), 1e-300)
         df = max(float(share.sum() ** 2 / max((share**2).sum(), 1e-300)) - 1.0, 1.0)
-        variance = float(x @ self.covariance @ x)
-        reach = student_t_quantile((1.0 + level) / 2.0, df) * math.sqrt(max(variance, 0.0))
+        variance = float(x @ (self.covariance + self.prior) @ x)
+        reach = student_t_quantile((1.0 + level) / 2.0, df) * math.sqrt(variance)
         return Interval(value, min(free - reach, value), max(free + reach, value))
 
     def distance(self, x: FloatArray, n: float) -> float:
@@ -107,16 +110,19 @@ def fit(
     *,
     penalty: FloatArray,
     non_negative: Sequence[int],
+    noise: float = 1.0,
 ) -> Fit:
     """Fit a linear model to sums of products by block.
 
     Args:
-        products: Sums of x x' by block in their order, shape (blocks, p + q, p + q): the p columns
-            of the model, then q directions that it leaves out and that residuals are tested in.
-        with_y: Sums of x y, shape (blocks, p + q).
+        products: Sums of z x' by block in their order, shape (blocks, p + q, p): x the p columns
+            of the model, z these and q directions that it leaves out and that residuals are tested
+            in.
+        with_y: Sums of z y, shape (blocks, p + q).
         n: Weight of each block, shape (blocks,).
         penalty: Added to the sum of products, shape (p, p); makes it regular.
         non_negative: Columns whose coefficients are at least 0.
+        noise: Variance of y around the model for one row.
 
     Example:
         >>> x = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]])
@@ -141,8 +147,9 @@ def fit(
         covariance = (groups - 1) / groups * away.T @ away
         misfit = _misfit(products, with_y, free, inverse)
     signed = with_signs(total, target, free, non_negative)
+    prior = noise * inverse @ penalty @ inverse
     parts = inverse @ (xx @ free).T
-    return Fit(signed, free, covariance, inverse, shares, parts, misfit, groups)
+    return Fit(signed, free, covariance, inverse, shares, parts, prior, misfit, groups)
 
 
 def with_signs(
@@ -206,14 +213,13 @@ def _misfit(
     degrees of freedom. The smallest probability counts, times the number of directions.
     """
     p, groups = len(beta), len(products)
-    outside = products[:, p:, p:].sum(axis=0).diagonal()
     gamma = products[:, p:, :p].sum(axis=0) @ inverse
-    left = outside - np.einsum("qp,pq->q", gamma, products[:, :p, p:].sum(axis=0))
     residual = with_y - products[:, :, :p] @ beta
     scores = residual[:, p:] - residual[:, :p] @ gamma.T
-    scores = scores[:, left > _INDEPENDENT * np.maximum(outside, 1e-300)]
     spread = scores.std(axis=0, ddof=1)
-    scores, spread = scores[:, spread > 0.0], spread[spread > 0.0]
+    # A direction that the model spans leaves nothing but rounding.
+    tells = spread > _INDEPENDENT * np.abs(with_y[:, p:]).max(axis=0, initial=1e-300)
+    scores, spread = scores[:, tells], spread[tells]
     if not len(spread):
         return None
     t = np.abs(scores.mean(axis=0)) / spread * math.sqrt(groups)
