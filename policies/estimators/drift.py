@@ -63,7 +63,7 @@ PERSISTENCE = 0.8
 """From block to block so much is left of a correlation, at least. Judgement: half after six
 minutes."""
 
-CAUTION = 1.5
+CAUTION = 2.0
 """Standard errors by which the estimated correlation of neighbours is raised: too low a one is what
 makes false alarms. With 0 the simulation gave 0.1 a day where mixes wander, with 2 delays
 double."""
@@ -78,6 +78,7 @@ MIN_HISTORY = 20
 _MOST_CORRELATION = 0.9
 _LEAST_DF = 3.0
 _TINY = 1e-300
+_LENGTHS = np.array(LENGTHS)
 _SURE = 2.0
 _MEDIAN = 2.0 * 0.4549
 """Of the squared difference of two standard normals."""
@@ -212,7 +213,7 @@ def find_change(
         20
     """
     n, x, starts, noise = _units(blocks)
-    splits = np.array([len(n) - length for length in LENGTHS if len(n) - length >= MIN_HISTORY])
+    splits = len(n) - _LENGTHS[len(n) - _LENGTHS >= MIN_HISTORY]
     if not len(splits):
         return None
     t, df = _contrasts(n, x, noise, splits)
@@ -376,30 +377,25 @@ def _contrasts(
     """
     # Beyond sampling, units vary by what the median of their steps tells: a first guess that a jump
     # does not spoil, for the weights alone.
-    between = float(np.median(np.diff(x) ** 2)) / _MEDIAN - noise * float((1.0 / n).mean())
-    w = n / (1.0 + n * max(between, 0.0) / noise)
-    ones = np.ones_like(x)
-    worth, total, square = (np.append(0.0, (w * power).cumsum()) for power in (ones, x, x * x))
-    pair = np.sqrt(w[1:] * w[:-1])
-    pairs, sums, products = (
-        np.append(0.0, (pair * power).cumsum())
-        for power in (ones[1:], x[1:] + x[:-1], x[1:] * x[:-1])
-    )
     last = len(x)
-    mean = np.empty((2, len(splits)))
-    size = np.empty((2, len(splits)))
-    around = np.zeros(len(splits))
-    neighbours = np.zeros(len(splits))
-    for side, (first, end) in enumerate(
-        ((np.zeros_like(splits), splits), (splits, np.full_like(splits, last)))
-    ):
-        size[side] = worth[end] - worth[first]
-        mean[side] = (total[end] - total[first]) / size[side]
-        around += square[end] - square[first] - mean[side] ** 2 * size[side]
+    steps = np.partition((x[1:] - x[:-1]) ** 2, last // 2)
+    between = float(steps[last // 2]) / _MEDIAN - noise * float((1.0 / n).mean())
+    w = n / (1.0 + n * max(between, 0.0) / noise)
+    one = np.zeros((3, last + 1))  # sums of w, w x, w x^2 before each unit
+    np.cumsum((w, w * x, w * x * x), axis=1, out=one[:, 1:])
+    pair = np.sqrt(w[1:] * w[:-1])
+    two = np.zeros((3, last))  # and of neighbours
+    np.cumsum((pair, pair * (x[1:] + x[:-1]), pair * x[1:] * x[:-1]), axis=1, out=two[:, 1:])
+    sides = (
+        (one[:, splits], two[:, splits - 1]),
         # The pair that the split divides belongs to neither side.
-        final = np.maximum(end - 1, first)
-        neighbours += products[final] - products[first] - mean[side] * (sums[final] - sums[first])
-        neighbours += mean[side] ** 2 * (pairs[final] - pairs[first])
+        (one[:, -1:] - one[:, splits], two[:, -1:] - two[:, splits]),
+    )
+    mean = [first[1] / first[0] for first, _ in sides]
+    around = sum(first[2] - m * first[1] for (first, _), m in zip(sides, mean, strict=True))
+    neighbours = sum(
+        both[2] - m * (both[1] - m * both[0]) for (_, both), m in zip(sides, mean, strict=True)
+    )
     around = np.maximum(around, _TINY)
     free = last - 2.0
     unit = np.maximum(around / free, noise * float((w / n).mean()))
@@ -410,10 +406,10 @@ def _contrasts(
     correlation = correlation.clip(0.0, _MOST_CORRELATION)
     persistence = np.maximum(correlation, PERSISTENCE)
     variance = unit * (
-        _inflation(correlation, persistence, last - splits) / size[1]
-        + _inflation(correlation, persistence, splits) / size[0]
+        _inflation(correlation, persistence, last - splits) / sides[1][0][0]
+        + _inflation(correlation, persistence, splits) / sides[0][0][0]
     )
-    df = free * (1.0 - correlation**2) / (1.0 + correlation**2)
+    df = free / 2.0 * (1.0 - correlation**2) / (1.0 + correlation**2)
     return np.abs(mean[1] - mean[0]) / np.sqrt(variance), np.floor(df).clip(_LEAST_DF)
 
 

@@ -48,10 +48,9 @@ _FIGURES = {"cw": "1ukw", "c": "1uk", "w": "1uw", "p": "1u"}
 """Columns of the model, by kind."""
 
 _PAIRS = (
-    *("11", "1u", "1y", "uu", "ut", "uy", "ty", "yy"),
+    *("11", "1u", "1y", "uu", "ut", "uy", "tt", "ty", "yy"),
     *("1k", "uk", "kk", "kt", "ky"),
-    *("1w", "uw", "ww", "wt", "wy"),
-    "kw",
+    *("1w", "uw", "ww", "wt", "wy", "kw"),
 )
 """The product of 1 and t is a sixteenth of that of u and u."""
 
@@ -73,8 +72,8 @@ time."""
 
 _MOST_Y = 1e3 * MOST_SLOW
 
-_LONGER = 5.0
-"""And where its prompt is so many times as long as long ones were on average. Judgement."""
+_LARGER = 5.0
+"""And where a figure of it is so many times what large ones were on average. Judgement."""
 
 _FAR = 25.0
 """A request is an extrapolation from this mean square on, against those seen: several times what
@@ -128,8 +127,10 @@ def increments(trial: Trial) -> dict[str, int]:
     u *= one
     y = ttft_s * one
     y = min(y, _MOST_Y)
-    (n, n11, n1u, n1y, nuu, nut, nuy, nty, nyy, n1k, nuk, nkk, nkt, nky, n1w, nuw, nww, nwt, nwy,
-     nkw) = (
+    (
+        n, n11, n1u, n1y, nuu, nut, nuy, ntt, nty, nyy, n1k, nuk, nkk, nkt, nky,
+        n1w, nuw, nww, nwt, nwy, nkw,
+    ) = (
         (_PLAIN if waiting is None else _QUEUE)
         if cached is None
         else (_CACHED if waiting is None else _BOTH)
@@ -142,6 +143,7 @@ def increments(trial: Trial) -> dict[str, int]:
         nuu: int(u * u + 0.5),
         nut: int(u * t + 0.5),
         nuy: int(u * y + 0.5),
+        ntt: int(t * t + 0.5),
         nty: int(t * y + 0.5),
         nyy: int(y * y + 0.5),
     }
@@ -180,7 +182,7 @@ class PrefillModel:
             none; small is a misfit. None where that cannot be tested.
         usual: Means of thousands of uncached and cached tokens, and of those waiting, where short
             prompts count most.
-        usual_long: Mean thousands of uncached tokens, where long prompts count most.
+        large: The same where the largest count most.
         bands: Weight of each load band.
         fit: The coefficients.
     """
@@ -189,7 +191,7 @@ class PrefillModel:
     n: float
     misfit: float | None
     usual: Mapping[str, float]
-    usual_long: float
+    large: Mapping[str, float]
     bands: FloatArray = field(repr=False)
     fit: Fit = field(repr=False)
 
@@ -247,8 +249,11 @@ class PrefillModel:
         waits = float(row[self._column("w")]) if self.tells_waiting else 0.0
         g = _scale((prompt_tokens - cached) / 1e3, cached / 1e3, waits)
         found = self.fit.at(row, level)
-        longer = (prompt_tokens - cached) / 1e3 > _LONGER * self.usual_long
-        far = longer or self.fit.distance(row / g, self.n) > _FAR
+        beyond = any(
+            row[self._column(letter)] > _LARGER * self.large[letter]
+            for letter in _FIGURES[self.kind][1:]
+        )
+        far = beyond or self.fit.distance(row / g, self.n) > _FAR
         if found.low is None or found.high is None:
             return Prediction(max(found.value, 0.0), None, None, far)
         return Prediction(max(found.value, 0.0), max(found.low, 0.0), max(found.high, 0.0), far)
@@ -309,8 +314,7 @@ def _read(
     t = _ALL.index("t")
     products[:, :, t, 0] = products[:, :, 0, t] = products[:, :, 1, 1] / 16.0
     # Sums of products keep to Cauchy's inequality; each is rounded by half a millionth a request.
-    squares = products.diagonal(axis1=-2, axis2=-1).copy()
-    squares[..., t] = _LARGEST  # not stored
+    squares = products.diagonal(axis1=-2, axis2=-1)
     most = np.sqrt(squares[..., :, None] + n[..., None, None] * 1e-6)
     most = most * most.swapaxes(-1, -2) * (1.0 + 1e-6) + n[..., None, None] * 1e-6
     sound = (n >= 0.0) & (products >= 0.0).all(axis=(-2, -1)) & (n < _MOST_N)
@@ -321,7 +325,6 @@ def _read(
 _ALL = "1ukwty"
 _PLACES = tuple((_ALL.index(pair[0]), _ALL.index(pair[1])) for pair in _PAIRS)
 _MOST_N = 1e12
-_LARGEST = 1e150
 
 
 def _model(kind: str, n: FloatArray, products: FloatArray) -> PrefillModel:
@@ -353,6 +356,7 @@ def _model(kind: str, n: FloatArray, products: FloatArray) -> PrefillModel:
         xx,
         xy,
         n.sum(axis=1),
+        squares=products[:, :, rows[-1:], rows[-1]].sum(axis=1),
         penalty=noise * unit,
         non_negative=range(BANDS + 1, columns),
         noise=noise,
@@ -362,10 +366,18 @@ def _model(kind: str, n: FloatArray, products: FloatArray) -> PrefillModel:
         requests,
         found.misfit,
         {letter: float(total[0, _ALL.index(letter)]) / one for letter in "ukw"},
-        16.0 * float(total[1, _ALL.index("t")]) / max(float(total[1, 1]), 1e-300),
+        _large(total),
         products[:, :, 0, 0].sum(axis=0) / one,
         found,
     )
+
+
+def _large(total: FloatArray) -> dict[str, float]:
+    """Means in which each request counts by the figure itself, uncached tokens by their square."""
+    _, u, k, w, t, _ = range(len(_ALL))
+    above = {"u": 16.0 * total[u, t], "k": total[k, k], "w": total[w, w]}
+    below = {"u": total[u, u], "k": total[0, k], "w": total[0, w]}
+    return {name: float(above[name] / max(float(below[name]), 1e-300)) for name in above}
 
 
 def _noise(xx: FloatArray, xy: FloatArray, y_sq: float, n: float, unit: FloatArray) -> float:

@@ -305,6 +305,7 @@ def _model(rows: FloatArray, verified_tokens: float | None) -> StepTimeModel:
     with_s = np.zeros((len(rows), _COLUMNS + _JUMPS))
     with_s[:, :_COLUMNS] = s @ _AT + product @ _SLOPE
     # Residuals are tested for a jump at each knot, which graphs of fixed sizes would give.
+    squares = n[:, ::-1].cumsum(axis=1)[:, -2::-1]  # of being above each knot
     columns = n[:, :, None] * _AT + load[:, :, None] * _SLOPE
     for jump in range(_JUMPS):
         at, above = _COLUMNS + jump, slice(jump + 1, None)
@@ -316,6 +317,7 @@ def _model(rows: FloatArray, verified_tokens: float | None) -> StepTimeModel:
         products,
         with_s,
         rows[:, :, 0].sum(axis=1),
+        squares=squares,
         penalty=_penalty(float(total[:, 3].sum()) / requests),
         non_negative=range(1, _COLUMNS),
     )
