@@ -20,6 +20,7 @@ from bench import (
     verify_bytes,
     verify_engines,
     verify_fuzz,
+    verify_models,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -50,6 +51,11 @@ SECTIONS: dict[str, Section] = {
         "Statistics: intervals, verdicts and learning over many seeds",
         "python -m bench.verify_statistics --seeds 400",
         lambda: verify_statistics.tables(400),
+    ),
+    "models": Section(
+        "Models: intervals of step time and TTFT, and what the drift detector finds",
+        "python -m bench.verify_models --seeds 500",
+        lambda: verify_models.tables(500),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

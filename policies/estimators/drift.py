@@ -63,7 +63,7 @@ PERSISTENCE = 0.8
 """From block to block so much is left of a correlation, at least. Judgement: half after six
 minutes."""
 
-CAUTION = 2.0
+CAUTION = 1.5
 """Standard errors by which the estimated correlation of neighbours is raised: too low a one is what
 makes false alarms. With 0 the simulation gave 0.1 a day where mixes wander, with 2 delays
 double."""
@@ -399,17 +399,19 @@ def _contrasts(
     around = np.maximum(around, _TINY)
     free = last - 2.0
     unit = np.maximum(around / free, noise * float((w / n).mean()))
-    correlation = neighbours / around
     # Estimated correlations are too low by about (1 + 3 rho) / n (Marriott and Pope 1954,
     # Biometrika 41, 390-402), and uncertain by 1 / sqrt(n).
-    correlation += (1.0 + 3.0 * correlation.clip(0.0)) / last + CAUTION / math.sqrt(last)
-    correlation = correlation.clip(0.0, _MOST_CORRELATION)
+    likely = neighbours / around
+    likely = (likely + (1.0 + 3.0 * likely.clip(0.0)) / last).clip(0.0, _MOST_CORRELATION)
+    correlation = (likely + CAUTION / math.sqrt(last)).clip(0.0, _MOST_CORRELATION)
     persistence = np.maximum(correlation, PERSISTENCE)
     variance = unit * (
         _inflation(correlation, persistence, last - splits) / sides[1][0][0]
         + _inflation(correlation, persistence, splits) / sides[0][0][0]
     )
-    df = free / 2.0 * (1.0 - correlation**2) / (1.0 + correlation**2)
+    # A variance of so many neighbours is worth fewer independent ones; half of these pay for the
+    # correlation, which is estimated too.
+    df = free / 2.0 * (1.0 - likely**2) / (1.0 + likely**2)
     return np.abs(mean[1] - mean[0]) / np.sqrt(variance), np.floor(df).clip(_LEAST_DF)
 
 

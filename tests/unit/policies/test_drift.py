@@ -29,7 +29,13 @@ from policies.estimators.drift import (
 from policies.types import ArmId, ClassId, SpecUsage, Status, Trial
 
 TRIAL = Trial(
-    ClassId("chat"), ArmId("fast"), Status.OK, False, 0.5, tokens=100, spec=SpecUsage(steps=40)
+    ClassId("chat"),
+    ArmId("fast"),
+    Status.OK,
+    streamed=False,
+    propensity=0.5,
+    tokens=100,
+    spec=SpecUsage(steps=40),
 )
 JUMP = 1.0 / 2.0 - 1.0 / 2.8
 

@@ -95,7 +95,7 @@ def test_signed_least_squares_is_the_best_of_all_sets_of_zeros(seed: int) -> Non
     total = rows.T @ rows
     target = rows.T @ (rows @ rng.standard_normal(7) + rng.standard_normal(40))
     signed = list(range(1, 7))
-    found = with_signs(total, target, np.linalg.solve(total, target), signed)
+    found = with_signs(total, target, np.asarray(np.linalg.solve(total, target)), signed)
     gradient = total @ found - target
     assert (found[signed] >= 0.0).all()
     assert gradient[0] == pytest.approx(0.0, abs=1e-8)
