@@ -63,10 +63,10 @@ PERSISTENCE = 0.8
 """From block to block so much is left of a correlation, at least. Judgement: half after six
 minutes."""
 
-CAUTION = 1.5
-"""Standard errors by which the estimated correlation of neighbours is raised: too low a one is what
-makes false alarms. With 0 the simulation gave 0.1 a day where mixes wander, with 2 delays
-double."""
+CAUTION = 1.0
+"""Standard errors by which the estimated correlation of neighbours is raised. With less, cells
+whose mix wanders give more false alarms than promised; with more, small jumps are found late or
+never."""
 
 MIN_N = 10.0
 """Observations of a block; smaller ones are put together until they have as many. Judgement: means
