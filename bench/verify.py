@@ -21,6 +21,7 @@ from bench import (
     verify_bytes,
     verify_engines,
     verify_fuzz,
+    verify_models,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -57,6 +58,11 @@ SECTIONS: dict[str, Section] = {
         "Attribution: tokens per step by class, from counters of whole servers alone",
         "python -m bench.verify_attribution --seeds 200",
         lambda: verify_attribution.tables(200),
+    ),
+    "models": Section(
+        "Models: intervals of step time and TTFT, and what the drift detector finds",
+        "python -m bench.verify_models --seeds 500",
+        lambda: verify_models.tables(500),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

@@ -76,6 +76,14 @@ class Trial:
     tokens: int | None = None
     """Completion tokens by the engine's count."""
     spec: SpecUsage | None = None
+    load: int | None = None
+    """Requests at its server when it came, itself included."""
+    waiting: int | None = None
+    """Of these, how many the engine said it had not begun."""
+    prompt_tokens: int | None = None
+    """None also where another server was tried first: TTFT is then no time of one prefill."""
+    cached_tokens: int | None = None
+    """Of `prompt_tokens`, those that were in the engine's prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -505,10 +505,12 @@ class _Run:
         transfer = self._transfer
         served = transfer.pool if transfer else self._spare.pool if self._spare else None
         reading, ttft_s, tpot_s = Reading(), None, None
+        cached_tokens = None
         if transfer is not None:
             harvest = transfer.harvest
             if self._status is Status.OK:
                 reading = reading_of(transfer.pool, ctx, harvest)
+                cached_tokens = reading.cached_tokens
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
                 tpot_s = tpot_of(harvest, reading.tokens)
@@ -526,6 +528,9 @@ class _Run:
             overhead_s=self._overhead_s(),
             error=self.error,
             unread=reading.unread,
+            load=transfer.lease.load if transfer else None,
+            waiting=transfer.lease.waiting if transfer else None,
+            cached_tokens=cached_tokens,
             held=self._held(),
         )
 
