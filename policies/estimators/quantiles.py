@@ -91,7 +91,8 @@ def quantile_of(
 
         V = (sum_b r_b n_b p_b (1 - p_b) + 4 q (1 - q)) / (sum_b r_b (n_b - 1) + 4)
         m = q (1 - q) / (V sum_b n_b u_b^2)
-        p_b = F_b(x_q)      u_b weight of one observation, sum_b n_b u_b = 1      r_b = (u_b / max u)^2
+        p_b = F_b(x_q)      r_b = (u_b / max u)^2
+        u_b weight of one observation, sum_b n_b u_b = 1
 
     `m` is the size of the simple sample that would know it as well (Korn and Graubard 1998, Survey
     Methodology 24). The bounds are its fractional order statistics (Hutson 1999, Journal of Applied

@@ -1,7 +1,9 @@
 """Sums of a class by stratum and part, and how parts are put together to groups of strata.
 
 Pure. A part is a segment, perhaps with a copy band (`router.estimates.layout`); a group is what has
-strata of its own. Rows are arrays, because a class may have sixty blocks of a hundred parts.
+strata of its own. Load bands count the same requests again, so they are never among the parts of a
+class; laid out alone they are parts like others. Rows are arrays, because a class may have sixty
+blocks of a hundred parts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
-from policies.estimators.increments import FIXED_POINT
+from policies.estimators.increments import FIXED_POINT, STEP_FIELDS
 from policies.types import Arm, ArmId, FloatArray, Status
 from router.types import POOLED, SegmentId
 
@@ -29,6 +31,25 @@ MIN_PER_STRATUM = 2.0
 """Fewer observations to a stratum than this mostly meet no other arm in it, and say nothing."""
 
 
+LOAD = "~"
+"""Begins the name of a part that is a load band: `~0` to `~4` (`docs/decisions/0009`)."""
+
+STEP_FIGURES = tuple(
+    (source, name) for source, fields in STEP_FIELDS.items() for name in (fields[0], fields[2])
+)
+"""Rows of `Strata.steps`: steps and tokens, by where steps were learned."""
+
+
+def is_load(part: SegmentId) -> bool:
+    """Whether a part is a load band.
+
+    Example:
+        >>> is_load(SegmentId("~3")), is_load(SegmentId("3fa2+"))
+        (True, False)
+    """
+    return part.startswith(LOAD)
+
+
 @dataclass(frozen=True, slots=True)
 class Strata:
     """Sums of one class in one block, disjoint: what is in no part is in `POOLED`.
@@ -38,6 +59,7 @@ class Strata:
         kind: Code of each row's kind of log cost, shape (rows,).
         part: Code of each row's part, shape (rows,).
         ended: Requests that ended well and that failed, shape (parts, 2, arms).
+        steps: `STEP_FIGURES` of the same parts, shape (parts, figures, arms).
         ended_part: Codes of these parts, shape (parts,).
         names: Code to part.
     """
@@ -46,6 +68,7 @@ class Strata:
     kind: IntArray
     part: IntArray
     ended: FloatArray
+    steps: FloatArray
     ended_part: IntArray
     names: Mapping[int, SegmentId]
 
@@ -58,16 +81,20 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
     columns = {arm.arm_id: index for index, arm in enumerate(arms)}
     rows: dict[tuple[SegmentId, str], FloatArray] = {}
     ended = {part: np.zeros((2, len(arms))) for part in {POOLED, *cells}}
+    steps = {part: np.zeros((len(STEP_FIGURES), len(arms))) for part in ended}
     for part, by_arm in cells.items():
         for arm_id, cell in by_arm.items():
             column = columns.get(arm_id)
             if column is None:
                 continue
             ended[part][:, column] = cell.count(Status.OK), cell.count(Status.FAILED)
+            steps[part][:, column] = [cell.plain.get(name, 0) for _, name in STEP_FIGURES]
             for kind, cost in cell.log_cost.items():
                 row = rows.setdefault((part, kind), np.zeros((3, len(arms))))
                 row[:, column] = cost.n, cost.s, cost.q
-    _take_out_parts(rows, ended)
+    _take_out_parts(rows)
+    for counts in (ended, steps):
+        _leave_the_rest(counts)
     order = sorted(key for key, row in rows.items() if row[0].any())
     parts = sorted(ended)
     return Strata(
@@ -75,14 +102,13 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
         kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.int64),
         part=np.array([_code(part) for part, _ in order], dtype=np.int64),
         ended=np.stack([ended[part] for part in parts]),
+        steps=np.stack([steps[part] for part in parts]),
         ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
         names={_code(part): part for part in parts},
     )
 
 
-def _take_out_parts(
-    rows: Mapping[tuple[SegmentId, str], FloatArray], ended: Mapping[SegmentId, FloatArray]
-) -> None:
+def _take_out_parts(rows: Mapping[tuple[SegmentId, str], FloatArray]) -> None:
     """Leaves under `POOLED` what is in no part."""
     for (part, kind), row in rows.items():
         if part and (POOLED, kind) in rows:
@@ -90,10 +116,14 @@ def _take_out_parts(
     for (part, _), row in rows.items():
         if not part:
             row[:, ~_possible(row)] = 0.0
-    rest = ended[POOLED]
-    for part, counts in ended.items():
+
+
+def _leave_the_rest(counts: Mapping[SegmentId, FloatArray]) -> None:
+    """The same for counts."""
+    rest = counts[POOLED]
+    for part, of in counts.items():
         if part:
-            rest -= counts
+            rest -= of
     rest[rest < 0.0] = 0.0
 
 
@@ -107,6 +137,7 @@ class Gathered:
         kind: As in `Strata`.
         part: Index into `names`, shape (rows,).
         ended: As in `Strata`.
+        steps: As in `Strata`.
         ended_block: Which block an entry of `ended` is of.
         ended_part: Index into `names`.
         names: Parts.
@@ -117,6 +148,7 @@ class Gathered:
     kind: IntArray
     part: IntArray
     ended: FloatArray
+    steps: FloatArray
     ended_block: IntArray
     ended_part: IntArray
     names: tuple[SegmentId, ...]
@@ -158,6 +190,7 @@ class Gathered:
             tuple(np.searchsorted(at, np.arange(len(keys))).tolist()),
             index[self.ended_part],
             self.ended,
+            self.steps,
             self.ended_block,
         )
 
@@ -172,6 +205,7 @@ class Grouped:
         starts: First row of each group.
         ended_group: Group of each entry of `ended`.
         ended: Shape (entries, 2, arms).
+        steps: `STEP_FIGURES`, shape (entries, figures, arms).
         ended_block: Block of each entry.
     """
 
@@ -180,15 +214,29 @@ class Grouped:
     starts: tuple[int, ...]
     ended_group: IntArray
     ended: FloatArray
+    steps: FloatArray
     ended_block: IntArray
 
     def weighted(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rows, and requests by group and how they ended, each by the weight of its block."""
-        known = np.append(weights, 0.0)
+        """Rows, and requests by group and how they ended, each by the weight of its block.
+
+        Args:
+            weights: Shape (blocks, arms), so that an arm may be remembered for less time.
+        """
+        known = np.concatenate([weights, np.zeros((1, weights.shape[1]))])
         ended = np.zeros((len(self.starts), *self.ended.shape[1:]))
-        by_block = self.ended * known[self.ended_block][:, None, None]
+        by_block = self.ended * known[self.ended_block][:, None]
         np.add.at(ended, self.ended_group, by_block)
-        return self.sums * known[self.block][:, None, None], ended
+        return self.sums * known[self.block][:, None], ended
+
+    def by_group(self) -> tuple[FloatArray, FloatArray]:
+        """Requests by how they ended, shape (groups, 2, arms), and `STEP_FIGURES` likewise."""
+        made = []
+        for counts in (self.ended, self.steps):
+            of = np.zeros((len(self.starts), *counts.shape[1:]))
+            np.add.at(of, self.ended_group, counts)
+            made.append(of)
+        return made[0], made[1]
 
 
 def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
@@ -206,6 +254,7 @@ def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
         _joined([strata.kind for _, strata in there]),
         np.searchsorted(codes, part),
         np.concatenate([_none(2, arms), *(strata.ended for _, strata in there)]),
+        np.concatenate([_none(len(STEP_FIGURES), arms), *(strata.steps for _, strata in there)]),
         _joined([np.full(len(strata.ended_part), i) for i, strata in there]),
         np.searchsorted(codes, ended_part),
         tuple(names[code] for code in codes.tolist()),

@@ -101,6 +101,9 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         e2e_s=None if outcome.held else _served_s(outcome.e2e_s, ctx),
         tokens=outcome.tokens,
         spec=outcome.spec,
+        queue_s=ctx.queue_s,
+        overhead_s=outcome.overhead_s,
+        held=outcome.held,
     )
 
 

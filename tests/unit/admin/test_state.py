@@ -118,12 +118,14 @@ def test_a_class_shows_a_cell_for_every_pool() -> None:
         0,
     )
     assert (fast["pool"], fast["probability"], fast["share"], fast["ok"]) == ("fast", 0.5, 1, 3)
-    assert [plain[name] for name in ("tokens_per_step", "gain", "tail_ratio", "verdict")] == [
-        None
-    ] * 4
-    assert plain["ttft_s"] == {"n": 0, "p50": None, "p95": None, "p99": None}
+    names = ("tokens_per_step", "tokens_per_step_interval", "acceptance_source", "gain", "verdict")
+    assert [plain[name] for name in names] == [None] * 5
+    nothing = {"p50": None, "p95": None, "p99": None}
+    assert plain["ttft_s"] == {"n": 0, **nothing, "intervals": nothing}
+    assert set(plain["tail_ratios"].values()) == {None}
     assert (fast["tokens"], fast["tokens_per_step"], fast["acceptance_requests"]) == (300, 2.5, 2)
     assert fast["acceptance_sources"] == {"request": 2}
+    assert (fast["acceptance_source"], fast["acceptance_tokens"]) == ("request", 200)
     assert fast["tpot_s"]["n"] == 3
     assert fast["verdict"] == "not enough data"
 
@@ -187,5 +189,6 @@ def test_segments_bands_and_events_are_shown() -> None:
     kinds = {event["kind"] for event in made["events"]}
     assert kinds == {"segment_differs", "class_splits"}
     for event in made["events"]:
+        assert event["change"] is None
         ratio = event["time_ratio"]
         assert ratio["low"] < ratio["value"] < ratio["high"]

@@ -21,6 +21,7 @@ def event(**more: Any) -> dict[str, Any]:
         "pool": "fast",
         "time_ratio": {"value": 0.61, "low": 0.5, "high": 0.75},
         "level": 0.99,
+        "change": None,
         **more,
     }
 

@@ -15,7 +15,8 @@ from policies.estimators.verdict import Verdict
 from policies.types import Arm, ArmId, ClassId, Source, SpecUsage, Status, Trial
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
-from router.estimates.snapshot import CellSummary, Snapshot, SnapshotBuilder
+from router.estimates.snapshot import Snapshot, SnapshotBuilder
+from router.estimates.summary import TAILS, CellSummary
 from router.types import POOLED
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN
 
@@ -88,24 +89,28 @@ def test_a_cell_shows_its_sums() -> None:
         Status.REJECTED: 0,
         Status.ABORTED: 0,
     }
-    assert (shown.tokens, shown.measured, shown.sources) == (200, 2, {Source.REQUEST: 2})
+    assert (shown.tokens, shown.acceptance.requests, shown.sources) == (200, 2, {Source.REQUEST: 2})
     assert shown.acceptance_length == pytest.approx(2.5)
-    assert shown.draft_acceptance_rate == pytest.approx(0.4)
+    assert shown.acceptance.draft_rate == pytest.approx(0.4)
     assert shown.latency["ttft"].n == 2
-    assert shown.latency["e2ew"].n == 0
-    assert shown.latency["tpot"].p50 == pytest.approx(0.02, rel=0.1)
+    assert shown.whole == {}
+    tpot = shown.latency["tpot"].p50
+    assert tpot is not None
+    assert tpot.value == pytest.approx(0.02, rel=0.1)
 
 
 def test_what_was_not_measured_is_none() -> None:
     """Never 0: an arm that nobody used has neither times nor acceptance nor a verdict of gain."""
     shown = cell(build({0: sums(trial(PLAIN))}))
-    assert (shown.acceptance_length, shown.acceptance_rate, shown.draft_acceptance_rate) == (
+    assert (shown.acceptance_length, shown.acceptance_rate, shown.acceptance.draft_rate) == (
         None,
         None,
         None,
     )
     assert {(q.n, q.p50, q.p95, q.p99) for q in shown.latency.values()} == {(0, None, None, None)}
-    assert (shown.gain, shown.tail, shown.verdict) == (None, None, Verdict.NOT_ENOUGH_DATA)
+    assert shown.comparison is not None
+    assert shown.comparison.tails == dict.fromkeys(TAILS)
+    assert (shown.gain, shown.verdict) == (None, Verdict.NOT_ENOUGH_DATA)
 
 
 def test_the_baseline_is_what_everything_is_compared_with() -> None:
@@ -156,7 +161,7 @@ def test_acceptance_is_solved_only_where_every_step_drafts(
     """A look-up method whose steps often draft nothing would get a number without a meaning."""
     arms = (ARMS[0], Arm(FAST, method, k))
     shown = cell(builder(arms).build(past({0: sums(trial())}), WALL))
-    assert (shown.acceptance_form, shown.acceptance_rate is None) == (form, form is None)
+    assert (shown.acceptance.form, shown.acceptance_rate is None) == (form, form is None)
 
 
 def test_acceptance_by_position_is_measured_where_the_engine_tells() -> None:
@@ -165,8 +170,8 @@ def test_acceptance_by_position_is_measured_where_the_engine_tells() -> None:
     item = Trial(CHAT, FAST, Status.OK, True, 0.5, tokens=53, spec=spec)  # noqa: FBT003
     shown = cell(build({0: sums(item)}))
     assert shown.acceptance_rate == pytest.approx(0.2)
-    assert (shown.acceptance_form, round(shown.acceptance_length or 0, 2)) == ("histogram", 1.23)
-    assert shown.draft_acceptance_rate == pytest.approx(10 / 129)
+    assert (shown.acceptance.form, round(shown.acceptance_length or 0, 2)) == ("histogram", 1.23)
+    assert shown.acceptance.draft_rate == pytest.approx(10 / 129)
 
 
 def test_the_policy_s_view_forgets_what_people_still_see() -> None:

@@ -1,0 +1,76 @@
+"""Durations of one class as rows, so that the histograms of a window stay small. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.estimators.cells import CellSums
+from policies.estimators.increments import LATENCIES, WHOLE
+from policies.estimators.quantiles import Blocks
+from policies.types import Arm, ArmId
+
+FAMILIES = (*LATENCIES, *WHOLE.values())
+"""All families of histograms."""
+
+_PLACE = {family: place for place, family in enumerate(FAMILIES)}
+_MOST = 2**31 - 1
+"""Larger counts are nobody's."""
+
+Rows = NDArray[np.int32]
+"""Shape (rows, 3): which family and arm, bucket, observations."""
+
+
+def rows_of(arms: Sequence[Arm], cells: Mapping[ArmId, CellSums]) -> Rows:
+    """The histograms of a class in one block."""
+    flat: list[int] = []
+    for index, arm in enumerate(arms):
+        cell = cells.get(arm.arm_id)
+        for family, counts in cell.latency.items() if cell else ():
+            key = _PLACE[family] * len(arms) + index
+            for bucket, count in counts.items():
+                flat += (key, bucket, min(count, _MOST))
+    return np.array(flat, dtype=np.int32).reshape(-1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """The histograms of a class over several blocks.
+
+    Attributes:
+        rows: As in `Rows`, and the block counted from 0; shape (rows, 4), sorted by the first.
+        arms: How many there are.
+        blocks: How many there are.
+    """
+
+    rows: NDArray[np.int64]
+    arms: int
+    blocks: int
+
+    @classmethod
+    def of(cls, blocks: Sequence[Rows | None], arms: int) -> Durations:
+        """Puts blocks one after another."""
+        parts = [
+            np.column_stack([rows, np.full(len(rows), number)])
+            for number, rows in enumerate(blocks)
+            if rows is not None
+        ]
+        rows = np.concatenate([np.zeros((0, 4), dtype=np.int64), *parts])
+        return cls(rows[np.argsort(rows[:, 0], kind="stable")], arms, len(blocks))
+
+    def histogram(self, family: str, arm: int) -> Blocks:
+        """Histograms of one duration on one arm, block by block."""
+        key = _PLACE[family] * self.arms + arm
+        first, last = np.searchsorted(self.rows[:, 0], (key, key + 1)).tolist()
+        rows = self.rows[first:last]
+        return Blocks.of(rows[:, 3], rows[:, 1], rows[:, 2], self.blocks)
+
+    def bands(self, arm: int) -> Iterable[tuple[str, str]]:
+        """Bands of length in which the arm gave whole answers, each with its family."""
+        there = set(np.unique(self.rows[:, 0]).tolist())
+        for band, family in WHOLE.items():
+            if _PLACE[family] * self.arms + arm in there:
+                yield band, family
