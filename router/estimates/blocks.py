@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from sys import intern
 
 from policies.estimators.cells import CellSums, add
 from policies.types import Arm, ArmId, ClassId
@@ -13,7 +14,7 @@ from router.estimates.layout import Cells, segment_of
 from router.estimates.parts import Strata, is_load, strata_of
 from router.types import POOLED, SegmentId
 
-_CELLS_PER_STEP = 100
+_FIELDS_PER_STEP = 1200
 
 Sums = Mapping[tuple[ArmId, ClassId], CellSums]
 """Whole classes by arm, without what is kept in rows: histograms of durations and log costs."""
@@ -42,18 +43,23 @@ def parse(arms: Sequence[Arm], cells: Cells) -> Generator[None, None, Block]:
     """Reads a block, class by class."""
     by_class: dict[ClassId, dict[SegmentId, dict[ArmId, CellSums]]] = {}
     sizes: Counter[SegmentId] = Counter()
-    for count, ((arm_id, class_id, part), fields) in enumerate(cells.items(), 1):
+    read = 0
+    for (arm_id, class_id, part), fields in cells.items():
         cell = CellSums.of(fields)
-        by_class.setdefault(class_id, {}).setdefault(part, {})[arm_id] = cell
+        name = SegmentId(intern(part))  # blocks share their names
+        by_class.setdefault(class_id, {}).setdefault(name, {})[arm_id] = cell
         if segment_of(part) and not is_load(part):
             sizes[segment_of(part)] += cell.n
-        if count % _CELLS_PER_STEP == 0:
+        read += len(fields)
+        if read >= _FIELDS_PER_STEP:
+            read = 0
             yield
     whole: dict[tuple[ArmId, ClassId], CellSums] = {}
     strata, loads, durations = {}, {}, {}
     for class_id, parts in by_class.items():
         bands = {part: parts.pop(part) for part in list(parts) if is_load(part)}
         strata[class_id] = strata_of(arms, parts)
+        yield
         if bands:
             loads[class_id] = strata_of(arms, bands)
         pooled = parts.get(POOLED, {})

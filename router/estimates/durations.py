@@ -59,7 +59,8 @@ class Durations:
             if rows is not None
         ]
         rows = np.concatenate([np.zeros((0, 4), dtype=np.int64), *parts])
-        return cls(rows[np.argsort(rows[:, 0], kind="stable")], arms, len(blocks))
+        rows = np.asfortranarray(rows[np.argsort(rows[:, 0], kind="stable")])
+        return cls(rows, arms, len(blocks))
 
     def histogram(self, family: str, arm: int) -> Blocks:
         """Histograms of one duration on one arm, block by block."""
@@ -70,7 +71,8 @@ class Durations:
 
     def bands(self, arm: int) -> Iterable[tuple[str, str]]:
         """Bands of length in which the arm gave whole answers, each with its family."""
-        there = set(np.unique(self.rows[:, 0]).tolist())
-        for band, family in WHOLE.items():
-            if _PLACE[family] * self.arms + arm in there:
+        keys = np.array([_PLACE[family] * self.arms + arm for family in WHOLE.values()])
+        first, last = (np.searchsorted(self.rows[:, 0], keys + after) for after in (0, 1))
+        for (band, family), there in zip(WHOLE.items(), (last > first).tolist(), strict=True):
+            if there:
                 yield band, family

@@ -55,22 +55,23 @@ class Strata:
     """Sums of one class in one block, disjoint: what is in no part is in `POOLED`.
 
     Attributes:
-        sums: n, sum and sum of squares of log cost, shape (rows, 3, arms).
+        sums: n, sum and sum of squares of log cost, shape (rows, 3, arms); in single precision,
+            which is a millionth of their noise and half the room.
         kind: Code of each row's kind of log cost, shape (rows,).
         part: Code of each row's part, shape (rows,).
         ended: Requests that ended well and that failed, shape (parts, 2, arms).
         steps: `STEP_FIGURES` of the same parts, shape (parts, figures, arms).
         ended_part: Codes of these parts, shape (parts,).
-        names: Code to part.
+        names: These parts.
     """
 
-    sums: FloatArray
+    sums: NDArray[np.float32]
     kind: IntArray
     part: IntArray
-    ended: FloatArray
-    steps: FloatArray
+    ended: NDArray[np.int32]
+    steps: NDArray[np.int32]
     ended_part: IntArray
-    names: Mapping[int, SegmentId]
+    names: tuple[SegmentId, ...]
 
 
 def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, CellSums]]) -> Strata:
@@ -79,52 +80,63 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
     Where parts hold more than the whole, which no writer of ours adds, the rest is empty.
     """
     columns = {arm.arm_id: index for index, arm in enumerate(arms)}
-    rows: dict[tuple[SegmentId, str], FloatArray] = {}
-    ended = {part: np.zeros((2, len(arms))) for part in {POOLED, *cells}}
-    steps = {part: np.zeros((len(STEP_FIGURES), len(arms))) for part in ended}
-    for part, by_arm in cells.items():
-        for arm_id, cell in by_arm.items():
+    parts = sorted({POOLED, *cells})
+    order = sorted(
+        {
+            (part, kind)
+            for part, by_arm in cells.items()
+            for arm_id, cell in by_arm.items()
+            if arm_id in columns
+            for kind in cell.log_cost
+        }
+    )
+    row_of = {key: row for row, key in enumerate(order)}
+    costs: list[tuple[int, ...]] = []
+    counts: list[tuple[int, ...]] = []
+    for at, part in enumerate(parts):
+        for arm_id, cell in cells.get(part, {}).items():
             column = columns.get(arm_id)
             if column is None:
                 continue
-            ended[part][:, column] = cell.count(Status.OK), cell.count(Status.FAILED)
-            steps[part][:, column] = [cell.plain.get(name, 0) for _, name in STEP_FIGURES]
+            plain = cell.plain.get
+            counts.append((at, column, *(plain(name, 0) for name in _COUNTED)))
             for kind, cost in cell.log_cost.items():
-                row = rows.setdefault((part, kind), np.zeros((3, len(arms))))
-                row[:, column] = cost.n, cost.s, cost.q
-    _take_out_parts(rows)
-    for counts in (ended, steps):
-        _leave_the_rest(counts)
-    order = sorted(key for key, row in rows.items() if row[0].any())
-    parts = sorted(ended)
+                costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
+    ended = _laid(counts, (len(parts), len(_COUNTED), len(arms)))
+    sums = _laid(costs, (len(order), 3, len(arms)))
+    _take_out_parts(sums, row_of)
+    ended[0] -= ended[1:].sum(axis=0)
+    np.clip(ended, 0.0, 2.0**31 - 1.0, out=ended)
+    counted = ended.astype(np.int32)
+    there = sums[:, 0].any(axis=1)
     return Strata(
-        sums=np.stack([rows[key] for key in order]) * _UNITS if order else _none(3, arms),
-        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.int64),
-        part=np.array([_code(part) for part, _ in order], dtype=np.int64),
-        ended=np.stack([ended[part] for part in parts]),
-        steps=np.stack([steps[part] for part in parts]),
+        sums=(sums[there] * _UNITS).astype(np.float32),
+        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.int64)[there],
+        part=np.array([_code(part) for part, _ in order], dtype=np.int64)[there],
+        ended=counted[:, :2],
+        steps=counted[:, 2:],
         ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
-        names={_code(part): part for part in parts},
+        names=tuple(parts),
     )
 
 
-def _take_out_parts(rows: Mapping[tuple[SegmentId, str], FloatArray]) -> None:
+def _laid(entries: Sequence[tuple[int, ...]], shape: tuple[int, int, int]) -> FloatArray:
+    """Puts (row, column, figures) in their places."""
+    made: FloatArray = np.zeros(shape)
+    if entries:
+        flat = np.array(entries, dtype=np.float64)
+        made[flat[:, 0].astype(int), :, flat[:, 1].astype(int)] = flat[:, 2:]
+    return made
+
+
+def _take_out_parts(sums: FloatArray, row_of: Mapping[tuple[SegmentId, str], int]) -> None:
     """Leaves under `POOLED` what is in no part."""
-    for (part, kind), row in rows.items():
-        if part and (POOLED, kind) in rows:
-            rows[POOLED, kind][:] -= row
-    for (part, _), row in rows.items():
+    for (part, kind), row in row_of.items():
+        if part and (POOLED, kind) in row_of:
+            sums[row_of[POOLED, kind]] -= sums[row]
+    for (part, _), row in row_of.items():
         if not part:
-            row[:, ~_possible(row)] = 0.0
-
-
-def _leave_the_rest(counts: Mapping[SegmentId, FloatArray]) -> None:
-    """The same for counts."""
-    rest = counts[POOLED]
-    for part, of in counts.items():
-        if part:
-            rest -= of
-    rest[rest < 0.0] = 0.0
+            sums[row][:, ~_possible(sums[row])] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +236,25 @@ class Grouped:
             weights: Shape (blocks, arms), so that an arm may be remembered for less time.
         """
         known = np.concatenate([weights, np.zeros((1, weights.shape[1]))])
-        ended = np.zeros((len(self.starts), *self.ended.shape[1:]))
-        by_block = self.ended * known[self.ended_block][:, None]
-        np.add.at(ended, self.ended_group, by_block)
+        ended = _added(self.ended * known[self.ended_block][:, None], self.ended_group, self.starts)
         return self.sums * known[self.block][:, None], ended
 
     def by_group(self) -> tuple[FloatArray, FloatArray]:
         """Requests by how they ended, shape (groups, 2, arms), and `STEP_FIGURES` likewise."""
-        made = []
-        for counts in (self.ended, self.steps):
-            of = np.zeros((len(self.starts), *counts.shape[1:]))
-            np.add.at(of, self.ended_group, counts)
-            made.append(of)
-        return made[0], made[1]
+        return (
+            _added(self.ended, self.ended_group, self.starts),
+            _added(self.steps, self.ended_group, self.starts),
+        )
+
+
+def _added(counts: FloatArray, group: IntArray, starts: Sequence[int]) -> FloatArray:
+    """Sums by group, shape (groups, figures, arms)."""
+    made: FloatArray = np.zeros((len(starts), *counts.shape[1:]))
+    order = np.argsort(group, kind="stable")
+    there, first = np.unique(group[order], return_index=True)
+    if len(there):
+        made[there] = np.add.reduceat(counts[order], first, axis=0)
+    return made
 
 
 def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
@@ -244,7 +262,7 @@ def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
     there = [(i, strata) for i, strata in enumerate(blocks) if strata is not None]
     names: dict[int, SegmentId] = {}
     for _, strata in there:
-        names |= strata.names
+        names |= zip(strata.ended_part.tolist(), strata.names, strict=True)
     codes = np.array(sorted(names), dtype=np.int64)
     part = _joined([strata.part for _, strata in there])
     ended_part = _joined([strata.ended_part for _, strata in there])
@@ -268,6 +286,7 @@ def _changes(*sorted_keys: IntArray) -> IntArray:
     return np.flatnonzero(new)
 
 
+_COUNTED = (f"status.{Status.OK}", f"status.{Status.FAILED}", *(name for _, name in STEP_FIGURES))
 _UNITS = np.array([1.0, 1.0 / FIXED_POINT, 1.0 / FIXED_POINT])[None, :, None]
 
 

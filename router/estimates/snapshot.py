@@ -249,6 +249,7 @@ class SnapshotBuilder:
         durations = Durations.of(
             [block.durations.get(class_id) for block in window.blocks.values()], len(self._arms)
         )
+        mix = grouped.by_group() if len(grouped.starts) > 1 else None
         yield
         cells = {}
         for index, arm in enumerate(self._arms):
@@ -267,7 +268,7 @@ class SnapshotBuilder:
                 acceptance=acceptance_of(
                     arm,
                     cell,
-                    tau_of_class=_tau_of_class(cell, grouped, index),
+                    tau_of_class=_tau_of_class(cell, mix, index),
                     counted=window.counted.get(key),
                 ),
                 sources={
@@ -453,17 +454,20 @@ def _stands(event: Event, classes: Mapping[ClassId, ClassSnapshot], oldest: int)
     return event.part in known.parts if event.part else known.split
 
 
-def _tau_of_class(cell: CellSums, grouped: Grouped, arm: int) -> Tau | None:
-    """Tau of an arm weighed by the traffic of the class.
+def _tau_of_class(
+    cell: CellSums, mix: tuple[FloatArray, FloatArray] | None, arm: int
+) -> Tau | None:
+    """Tau of an arm weighed by the traffic of the class, given by group (`Grouped.by_group`).
 
     Of arms whose engines tell no steps the requests count in as long as those of the others.
     """
     source = cell.best_source
-    if source is None or len(grouped.starts) < 2:  # noqa: PLR2004 - the rest and a part
+    if source is None or mix is None:
         return None
-    ended, figures = grouped.by_group()
-    at = [place for place, (of, _) in enumerate(STEP_FIGURES) if of is source]
-    steps, tokens = (figures[:, place] for place in at)
+    ended, figures = mix
+    steps, tokens = (
+        figures[:, place] for place, (of, _) in enumerate(STEP_FIGURES) if of is source
+    )
     served, telling = ended[:, 0], tokens.sum(axis=0) > 0.0
     told = np.maximum(served[:, telling].sum(axis=1), 1.0)
     weight = tokens.sum(axis=1) * np.maximum(served.sum(axis=1) / told, 1.0)

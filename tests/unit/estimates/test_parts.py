@@ -116,7 +116,8 @@ def test_parts_that_hold_more_than_the_whole_leave_nothing() -> None:
     """Another program wrote into the store; no count falls below 0."""
     small, large = cell({"s": [1.0]}), cell({"s": [1.0, 2.0]}, failed=1)
     made = strata_of(ARMS, {POOLED: {ARMS[1].arm_id: small}, A: {ARMS[1].arm_id: large}})
-    assert [made.names[code] for code in made.part.tolist()] == [A]
+    names = dict(zip(made.ended_part.tolist(), made.names, strict=True))
+    assert [names[code] for code in made.part.tolist()] == [A]
     assert made.ended.min() == 0.0
 
 
