@@ -20,20 +20,31 @@ _PLACE = {family: place for place, family in enumerate(FAMILIES)}
 _MOST = 2**31 - 1
 """Larger counts are nobody's."""
 
-Rows = NDArray[np.int32]
-"""Shape (rows, 3): which family and arm, bucket, observations."""
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The histograms of one class in one block.
+
+    Attributes:
+        place: Which family and arm, and bucket; shape (rows, 2).
+        count: Observations, shape (rows,).
+    """
+
+    place: NDArray[np.int16]
+    count: NDArray[np.int32]
 
 
 def rows_of(arms: Sequence[Arm], cells: Mapping[ArmId, CellSums]) -> Rows:
     """The histograms of a class in one block."""
-    flat: list[int] = []
+    place: list[tuple[int, int]] = []
+    observed: list[int] = []
     for index, arm in enumerate(arms):
         cell = cells.get(arm.arm_id)
         for family, counts in cell.latency.items() if cell else ():
             key = _PLACE[family] * len(arms) + index
-            for bucket, count in counts.items():
-                flat += (key, bucket, min(count, _MOST))
-    return np.array(flat, dtype=np.int32).reshape(-1, 3)
+            place += [(key, bucket) for bucket in counts]
+            observed += [min(count, _MOST) for count in counts.values()]
+    return Rows(np.array(place, dtype=np.int16).reshape(-1, 2), np.array(observed, dtype=np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,8 @@ class Durations:
     """The histograms of a class over several blocks.
 
     Attributes:
-        rows: As in `Rows`, and the block counted from 0; shape (rows, 4), sorted by the first.
+        rows: Which family and arm, bucket, observations, block counted from 0; shape (rows, 4),
+            sorted by the first.
         arms: How many there are.
         blocks: How many there are.
     """
@@ -54,7 +66,7 @@ class Durations:
     def of(cls, blocks: Sequence[Rows | None], arms: int) -> Durations:
         """Puts blocks one after another."""
         parts = [
-            np.column_stack([rows, np.full(len(rows), number)])
+            np.column_stack([rows.place, rows.count, np.full(len(rows.count), number)])
             for number, rows in enumerate(blocks)
             if rows is not None
         ]

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
 from policies.estimators.increments import FIXED_POINT, STEP_FIELDS
+from policies.estimators.tau import Tau, standardised
 from policies.types import Arm, ArmId, FloatArray, Status
 from router.types import POOLED, SegmentId
 
@@ -34,10 +36,8 @@ MIN_PER_STRATUM = 2.0
 LOAD = "~"
 """Begins the name of a part that is a load band: `~0` to `~4` (`docs/decisions/0009`)."""
 
-STEP_FIGURES = tuple(
-    (source, name) for source, fields in STEP_FIELDS.items() for name in (fields[0], fields[2])
-)
-"""Rows of `Strata.steps`: steps and tokens, by where steps were learned."""
+_STEPS, _TOKENS = (tuple(fields[place] for fields in STEP_FIELDS.values()) for place in (0, 2))
+"""Fields of steps and of their tokens, however steps were learned."""
 
 
 def is_load(part: SegmentId) -> bool:
@@ -55,18 +55,17 @@ class Strata:
     """Sums of one class in one block, disjoint: what is in no part is in `POOLED`.
 
     Attributes:
-        sums: n, sum and sum of squares of log cost, shape (rows, 3, arms); in single precision,
-            which is a millionth of their noise and half the room.
+        sums: n, sum and sum of squares of log cost, shape (rows, 3, arms).
         kind: Code of each row's kind of log cost, shape (rows,).
         part: Code of each row's part, shape (rows,).
         ended: Requests that ended well and that failed, shape (parts, 2, arms).
-        steps: `STEP_FIGURES` of the same parts, shape (parts, figures, arms).
+        steps: Steps and their tokens, however learned, of the same parts, shape (parts, 2, arms).
         ended_part: Codes of these parts, shape (parts,).
         names: These parts.
     """
 
-    sums: NDArray[np.float32]
-    kind: IntArray
+    sums: FloatArray
+    kind: NDArray[np.uint32]
     part: IntArray
     ended: NDArray[np.int32]
     steps: NDArray[np.int32]
@@ -99,10 +98,12 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             if column is None:
                 continue
             plain = cell.plain.get
-            counts.append((at, column, *(plain(name, 0) for name in _COUNTED)))
+            served, failed = cell.count(Status.OK), cell.count(Status.FAILED)
+            steps, tokens = (sum(plain(name, 0) for name in of) for of in (_STEPS, _TOKENS))
+            counts.append((at, column, served, failed, steps, tokens))
             for kind, cost in cell.log_cost.items():
                 costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
-    ended = _laid(counts, (len(parts), len(_COUNTED), len(arms)))
+    ended = _laid(counts, (len(parts), 4, len(arms)))
     sums = _laid(costs, (len(order), 3, len(arms)))
     _take_out_parts(sums, row_of)
     ended[0] -= ended[1:].sum(axis=0)
@@ -110,8 +111,8 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
     counted = ended.astype(np.int32)
     there = sums[:, 0].any(axis=1)
     return Strata(
-        sums=(sums[there] * _UNITS).astype(np.float32),
-        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.int64)[there],
+        sums=sums[there] * _UNITS,
+        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.uint32)[there],
         part=np.array([_code(part) for part, _ in order], dtype=np.int64)[there],
         ended=counted[:, :2],
         steps=counted[:, 2:],
@@ -217,7 +218,7 @@ class Grouped:
         starts: First row of each group.
         ended_group: Group of each entry of `ended`.
         ended: Shape (entries, 2, arms).
-        steps: `STEP_FIGURES`, shape (entries, figures, arms).
+        steps: Steps and their tokens, shape (entries, 2, arms).
         ended_block: Block of each entry.
     """
 
@@ -239,15 +240,43 @@ class Grouped:
         ended = _added(self.ended * known[self.ended_block][:, None], self.ended_group, self.starts)
         return self.sums * known[self.block][:, None], ended
 
-    def by_group(self) -> tuple[FloatArray, FloatArray]:
-        """Requests by how they ended, shape (groups, 2, arms), and `STEP_FIGURES` likewise."""
-        return (
-            _added(self.ended, self.ended_group, self.starts),
-            _added(self.steps, self.ended_group, self.starts),
-        )
+    def mix(self, blocks: int) -> Mix:
+        """What each group had of each arm."""
+        groups, arms = len(self.starts), self.ended.shape[2]
+        steps = np.zeros((groups * blocks, 2, arms))
+        if blocks:
+            at = self.ended_group * blocks + self.ended_block
+            steps = _added(self.steps, at, range(groups * blocks))
+        served = _added(self.ended, self.ended_group, self.starts)[:, 0]
+        return Mix(served, steps.reshape(groups, blocks, 2, arms))
 
 
-def _added(counts: FloatArray, group: IntArray, starts: Sequence[int]) -> FloatArray:
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What each group of a class had of each arm.
+
+    Attributes:
+        served: Requests that ended well, shape (groups, arms).
+        steps: Steps and their tokens, shape (groups, blocks, 2, arms).
+    """
+
+    served: FloatArray
+    steps: FloatArray
+
+    def taus(self, arm: int) -> tuple[Tau, Tau] | None:
+        """Tau of an arm's answers, and the same weighed by the traffic of the class."""
+        steps, tokens = self.steps[:, :, 0, arm], self.steps[:, :, 1, arm]
+        known = self.steps[:, :, 1].sum(axis=1)
+        telling = known.sum(axis=0) > 0.0
+        # Requests to arms whose engines tell no steps are taken to be as long as the others.
+        told = np.maximum(self.served[:, telling].sum(axis=1), 1.0)
+        traffic = known.sum(axis=1) * np.maximum(self.served.sum(axis=1) / told, 1.0)
+        own = standardised(tokens, steps, known[:, arm])
+        of_class = standardised(tokens, steps, traffic)
+        return None if own is None or of_class is None else (own, of_class)
+
+
+def _added(counts: NDArray[Any], group: IntArray, starts: Sequence[int]) -> FloatArray:
     """Sums by group, shape (groups, figures, arms)."""
     made: FloatArray = np.zeros((len(starts), *counts.shape[1:]))
     order = np.argsort(group, kind="stable")
@@ -269,10 +298,10 @@ def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
     return Gathered(
         np.concatenate([_none(3, arms), *(strata.sums for _, strata in there)]),
         _joined([np.full(len(strata.part), i) for i, strata in there]),
-        _joined([strata.kind for _, strata in there]),
+        _joined([strata.kind.astype(np.int64) for _, strata in there]),
         np.searchsorted(codes, part),
         np.concatenate([_none(2, arms), *(strata.ended for _, strata in there)]),
-        np.concatenate([_none(len(STEP_FIGURES), arms), *(strata.steps for _, strata in there)]),
+        np.concatenate([_none(2, arms), *(strata.steps for _, strata in there)]),
         _joined([np.full(len(strata.ended_part), i) for i, strata in there]),
         np.searchsorted(codes, ended_part),
         tuple(names[code] for code in codes.tolist()),
@@ -286,7 +315,6 @@ def _changes(*sorted_keys: IntArray) -> IntArray:
     return np.flatnonzero(new)
 
 
-_COUNTED = (f"status.{Status.OK}", f"status.{Status.FAILED}", *(name for _, name in STEP_FIGURES))
 _UNITS = np.array([1.0, 1.0 / FIXED_POINT, 1.0 / FIXED_POINT])[None, :, None]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from policies.estimators.cells import CellSums
 from policies.estimators.effects import ArmEffects, arm_effects
+from policies.estimators.increments import STEP_FIELDS
 from policies.estimators.pooling import (
     Difference,
     Groups,
@@ -22,7 +23,6 @@ from policies.estimators.pooling import (
     priors,
     rest_of,
 )
-from policies.estimators.tau import Stratum, Tau, standardised
 from policies.estimators.verdict import MARGIN, Gain, fixed_sample_gain, gain_of, verdict
 from policies.estimators.window import exponential_weight
 from policies.types import Arm, ArmId, ArmView, ClassId, FloatArray, Prior, Source, Status
@@ -31,7 +31,7 @@ from router.estimates.drifts import CellSeries, Detector, Drifts, costs_of, neve
 from router.estimates.durations import Durations
 from router.estimates.events import CLASS_SPLITS, DRIFT, SEGMENT_DIFFERS, Event, Events
 from router.estimates.layout import BLOCK_S, COPYING, segment_of
-from router.estimates.parts import LOAD, STEP_FIGURES, Grouped, gathered
+from router.estimates.parts import LOAD, Grouped, gathered
 from router.estimates.reader import Past
 from router.estimates.segments import Found, PartSnapshot, bounded, find, grouping, largest
 from router.estimates.summary import (
@@ -249,7 +249,7 @@ class SnapshotBuilder:
         durations = Durations.of(
             [block.durations.get(class_id) for block in window.blocks.values()], len(self._arms)
         )
-        mix = grouped.by_group() if len(grouped.starts) > 1 else None
+        mix = grouped.mix(len(window.blocks)) if len(grouped.starts) > 1 else None
         yield
         cells = {}
         for index, arm in enumerate(self._arms):
@@ -268,7 +268,7 @@ class SnapshotBuilder:
                 acceptance=acceptance_of(
                     arm,
                     cell,
-                    tau_of_class=_tau_of_class(cell, mix, index),
+                    by_parts=mix.taus(index) if mix and _one_source(cell) else None,
                     counted=window.counted.get(key),
                 ),
                 sources={
@@ -454,28 +454,9 @@ def _stands(event: Event, classes: Mapping[ClassId, ClassSnapshot], oldest: int)
     return event.part in known.parts if event.part else known.split
 
 
-def _tau_of_class(
-    cell: CellSums, mix: tuple[FloatArray, FloatArray] | None, arm: int
-) -> Tau | None:
-    """Tau of an arm weighed by the traffic of the class, given by group (`Grouped.by_group`).
-
-    Of arms whose engines tell no steps the requests count in as long as those of the others.
-    """
-    source = cell.best_source
-    if source is None or mix is None:
-        return None
-    ended, figures = mix
-    steps, tokens = (
-        figures[:, place] for place, (of, _) in enumerate(STEP_FIGURES) if of is source
-    )
-    served, telling = ended[:, 0], tokens.sum(axis=0) > 0.0
-    told = np.maximum(served[:, telling].sum(axis=1), 1.0)
-    weight = tokens.sum(axis=1) * np.maximum(served.sum(axis=1) / told, 1.0)
-    strata = [
-        Stratum(int(t), int(s), float(w))
-        for t, s, w in zip(tokens[:, arm], steps[:, arm], weight, strict=True)
-    ]
-    return standardised(cell.steps(source), strata)
+def _one_source(cell: CellSums) -> bool:
+    """Whether all steps were learned in one way: parts do not tell them apart."""
+    return sum(cell.steps(source).n > 0 for source in STEP_FIELDS) == 1
 
 
 def _band(part: SegmentId) -> int | None:

@@ -162,11 +162,20 @@ class CellSummary:
 
 
 def acceptance_of(
-    arm: Arm, cell: CellSums, *, tau_of_class: Tau | None, counted: CountedTau | None
+    arm: Arm, cell: CellSums, *, by_parts: tuple[Tau, Tau] | None, counted: CountedTau | None
 ) -> Acceptance:
-    """Acceptance by the best source: the request's own record, the stream, then counters."""
+    """Acceptance by the best source: the request's own record, the stream, then counters.
+
+    Args:
+        arm: The arm.
+        cell: Its sums.
+        by_parts: Tau of its answers and by the class's traffic, where parts are told apart.
+        counted: Tau from counters, if they told any.
+    """
     taus = {source: tau for source in STEP_FIELDS if (tau := tau_of(cell.steps(source)))}
     source = next(iter(taus), None)
+    if source is not None and by_parts is not None and by_parts[0].low is not None:
+        taus[source] = by_parts[0]
     tau = taus[source] if source else None
     sums = cell.steps(source) if source else None
     requests, tokens = (sums.n, sums.tokens) if sums else (0, 0)
@@ -185,7 +194,7 @@ def acceptance_of(
         requests=requests,
         tokens=tokens,
         tau=tau,
-        tau_of_class=tau_of_class,
+        tau_of_class=by_parts[1] if by_parts else None,
         taus=taus,
         rate=rate,
         form=form,
