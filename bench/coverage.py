@@ -206,7 +206,6 @@ def judged(traffic: Traffic, known: ClassSnapshot, effects: FloatArray) -> dict[
     made: dict[str, Held] = {}
     n = np.zeros((BLOCKS, len(ARMS)))
     np.add.at(n, (traffic.block, traffic.arm), 1.0)
-    length = LENGTH * math.exp(SPREAD**2 / 2.0)
     in_class = np.array([traffic.tokens[traffic.segment == of].sum() for of in (0, 1)], float)
     for index, arm in enumerate(ARMS):
         mine = traffic.arm == index
@@ -217,7 +216,9 @@ def judged(traffic: Traffic, known: ClassSnapshot, effects: FloatArray) -> dict[
             made[f"p{round(100 * q)} of TPOT, {name}"] = _held(found, truth)
         if not index:
             continue
-        got = np.bincount(traffic.segment[mine], minlength=len(SEGMENTS)) * length
+        got = np.array(
+            [traffic.tokens[mine & (traffic.segment == of)].sum() for of in (0, 1)], float
+        )
         acceptance = cell.acceptance
         made[f"τ of its answers, {name}"] = _held(acceptance.tau, _expected_tau(got, index))
         by_class = _expected_tau(in_class, index)

@@ -108,11 +108,12 @@ def standardised(
     mix is then no chance::
 
         1 / tau = sum_h W_h / tau_h      sum_h W_h = 1
-        V = m / (m - 1) sum_b e_b^2      e_b = sum_h W_h (tau / tau_h)^2 (T_hb - tau_h S_hb) / S_h
+        V = sum_b (e_b / (1 - v_b))^2      e_b = sum_h W_h (tau / tau_h)^2 (T_hb - tau_h S_hb) / S_h
 
-    Blocks are the units (the linearised variance for clusters, Cochran 1977, chapter 11), so parts
-    need no squares of their own; `m = 1 / sum_b v_b^2` is the number of blocks of like weight
-    `v_b = sum_h W_h S_hb / S_h`, and `df = m^2 / B - 1` with B the blocks that have any.
+    Blocks are the units, so parts need no squares of their own: it is the jackknife over blocks to
+    first order (HC3 of MacKinnon and White 1985, Journal of Econometrics 29), with the weight of a
+    block `v_b = sum_h W_h S_hb / S_h`. `m = 1 / sum_b v_b^2` is the number of blocks of like weight
+    and `df = m^2 / B - 1`, with B the blocks that have any.
 
     Args:
         tokens: Tokens of the arm, shape (parts, blocks).
@@ -129,7 +130,7 @@ def standardised(
         >>> tokens = np.array([[40.0, 41.0, 39.0] * 3, [20.0, 21.0, 19.0] * 3])
         >>> found = standardised(tokens, np.full((2, 9), 10.0), np.array([1.0, 1.0]))
         >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
-        (2.667, 2.593, 2.741)
+        (2.667, 2.588, 2.745)
     """
     all_tokens, all_steps = tokens.sum(axis=1), steps.sum(axis=1)
     met = (all_steps > 0.0) & (all_tokens >= all_steps) & (weight > 0.0)
@@ -141,11 +142,11 @@ def standardised(
     pull = share / all_steps[met]
     weigh = pull @ steps
     m = float(1.0 / (weigh**2).sum())
-    df = m * m / np.count_nonzero(weigh) - 1.0
+    df = m * m / int(np.count_nonzero(weigh)) - 1.0
     if m < MIN_BLOCKS or df < 1.0:
         return Tau(value)
     off = (pull * (value / own) ** 2) @ (tokens - own[:, None] * steps)
-    sd = math.sqrt(m / (m - 1.0) * float((off**2).sum()))
+    sd = math.sqrt(float(((off / (1.0 - weigh)) ** 2).sum()))
     return _within(value, sd, df, level)
 
 
