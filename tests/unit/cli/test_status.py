@@ -64,3 +64,15 @@ def test_only_the_newest_are_shown() -> None:
     """All of them are in /api/state."""
     text = shown(*(event(time=float(i), segment=f"seg{i}x") for i in range(9)))
     assert [i for i in range(9) if f"seg{i}x" in text] == [4, 5, 6, 7, 8]
+
+
+def test_a_drift_is_a_line_with_before_and_after() -> None:
+    """And since when, in UTC."""
+    change = {"figure": "tau", "since": 43_200.0, "before": 2.5, "after": 1.5}
+    more: dict[str, Any] = {"kind": "drift", "time_ratio": None, "level": None}
+    line = "chat: tokens per step of pool fast was 2.50 until 12:00 UTC and is 1.50 since"
+    assert line in shown(event(change=change, **more))
+    cost = {**change, "figure": "cost", "before": 0.6, "after": 1.1}
+    assert "time against the baseline of pool fast was 60% until" in shown(
+        event(change=cost, **more)
+    )
