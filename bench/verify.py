@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench import (
     verify_bytes,
+    verify_coverage,
     verify_engines,
     verify_fuzz,
     verify_soak,
@@ -50,6 +51,11 @@ SECTIONS: dict[str, Section] = {
         "Statistics: intervals, verdicts and learning over many seeds",
         "python -m bench.verify_statistics --seeds 400",
         lambda: verify_statistics.tables(400),
+    ),
+    "coverage": Section(
+        "Coverage: tau, quantiles, tails and gain under changes of load and adaptive shares",
+        "python -m bench.verify_coverage --seeds 500",
+        lambda: verify_coverage.tables(500),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

@@ -1,6 +1,6 @@
 """Measures whether intervals cover at their level: tau, quantiles, tails and gain, in one world.
 
-Usage: python -m bench.coverage [--seeds 500]
+Usage: python -m bench.verify_coverage [--seeds 500]
 
 The world: one class of two segments that differ in everything (level, length, acceptance, and in
 one world which arm is best), three arms, 20 blocks of 120 requests. The level of load walks from
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -264,7 +265,7 @@ WORLDS: Final[Mapping[str, tuple[FloatArray, bool]]] = {
 }
 
 
-def table(seeds: int, say: Callable[[str], None] = lambda _: None) -> str:
+def tables(seeds: int, say: Callable[[str], None] = lambda _: None) -> str:
     """Coverage of all intervals in all worlds; Markdown."""
     found = {}
     for name, (effects, thompson) in WORLDS.items():
@@ -273,7 +274,14 @@ def table(seeds: int, say: Callable[[str], None] = lambda _: None) -> str:
     kinds = sorted({kind for counts in found.values() for kind in counts})
     rows = [[kind, *(_cell(counts.get(kind)) for counts in found.values())] for kind in kinds]
     lines = [["95 % interval of", *found], ["---", *["---:"] * len(found)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([_ABOUT.format(seeds=seeds), *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+_ABOUT = """\
+Share of intervals that hold the truth (truth below / above), of those of {seeds} seeds that have
+both bounds; at 95 % of 500 a standard error is 1.0 points. What holds "at all looks" together
+covers more than 95 % at one look, by design; all others are intervals for one look.
+"""
 
 
 def _cell(counts: FloatArray | None) -> str:
@@ -284,11 +292,15 @@ def _cell(counts: FloatArray | None) -> str:
     return f"{covered:.1%} ({below:.1%} / {above:.1%}) of {n:.0f}".replace("%", " %")
 
 
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.coverage")
+    parser = argparse.ArgumentParser(prog="python -m bench.verify_coverage")
     parser.add_argument("--seeds", type=int, default=500)
-    print(table(parser.parse_args(arguments).seeds, say=print))
+    print(tables(parser.parse_args(arguments).seeds, say=_say))
 
 
 if __name__ == "__main__":
