@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from policies.checks import example_arms
 from policies.cost import typical_tokens
 from policies.estimators.histogram import GAMMA, LOWEST_S
-from policies.estimators.quantiles import Quantile
-from policies.estimators.tails import TailRatio
+from policies.estimators.quantiles import Blocks, Quantile
+from policies.estimators.tails import TailRatio, tail_ratio
 from policies.estimators.tau import Tau
-from policies.estimators.verdict import Gain
+from policies.estimators.verdict import TAIL_LIMIT, Gain
 from policies.thompson import ThompsonPolicy
 from policies.types import ArmView, ClassId, FloatArray
 from router.estimates.layout import BLOCK_S, Cells
@@ -124,7 +124,7 @@ def _view(sums: FloatArray) -> ArmView:
 
 def stored(traffic: Traffic) -> Past:
     """The sums that these requests leave, as `increments` adds them, cell by cell."""
-    bucket = np.ceil(np.log(traffic.tpot / LOWEST_S) / math.log(GAMMA)).astype(int)
+    bucket = _bucket(np.log(traffic.tpot))
     y = np.log(traffic.tpot * typical_tokens(CHAT))
     blocks: dict[int, Cells] = {}
     for block in range(BLOCKS):
@@ -141,6 +141,11 @@ def stored(traffic: Traffic) -> Past:
                 if part == POOLED:
                     small |= _more(traffic.tokens[of], traffic.steps[of], bucket[of])
     return Past(blocks, FIRST + BLOCKS - 1, frozenset(blocks))
+
+
+def _bucket(log_seconds: FloatArray) -> NDArray[np.int64]:
+    """As `policies.estimators.histogram.bucket`."""
+    return np.ceil((log_seconds - math.log(LOWEST_S)) / math.log(GAMMA)).astype(np.int64)
 
 
 def _effects(y: FloatArray, tokens: NDArray[np.int64], steps: NDArray[np.int64]) -> dict[str, int]:
@@ -273,8 +278,75 @@ def tables(seeds: int, say: Callable[[str], None] = lambda _: None) -> str:
         found[name] = coverage(effects, thompson=thompson, seeds=seeds)
     kinds = sorted({kind for counts in found.values() for kind in counts})
     rows = [[kind, *(_cell(counts.get(kind)) for counts in found.values())] for kind in kinds]
-    lines = [["95 % interval of", *found], ["---", *["---:"] * len(found)], *rows]
-    return "\n".join([_ABOUT.format(seeds=seeds), *(f"| {' | '.join(line)} |" for line in lines)])
+    say(f"tails that do not differ, {seeds} seeds")
+    parts = [
+        _ABOUT.format(seeds=seeds),
+        _table(["95 % interval of", *found], rows),
+        _ABOUT_TAILS.format(looks=BLOCKS),
+        _table(
+            ["sd of log TPOT", "answers of arm / baseline in a block", "ever", "of all looks"],
+            [_false_row(sd, n_arm, n_base, seeds) for sd, n_arm, n_base in TAILED],
+        ),
+    ]
+    return "\n".join(parts)
+
+
+TAILED: Final = ((0.3, 40, 40), (0.5, 40, 40), (0.5, 100, 4), (0.8, 40, 40))
+"""Worlds in which tails do not differ: noise, and answers of the arm and of the baseline."""
+
+
+def false_tails(sd: float, n_arm: int, n_base: int, seeds: int) -> tuple[float, float]:
+    """How often a tail that does not differ is shown as broken, looking after every block.
+
+    Returns:
+        Share of seeds in which any of four tails (p95 and p99 of two durations) ever is, and share
+        of all looks at one of them.
+    """
+    ever, shown, looks = 0, 0, 0
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        level = rng.normal(0.0, 0.2, BLOCKS).cumsum() + LEVEL[0]
+        pairs = [
+            [_histograms(level, n, sd, rng) for n in (n_arm, n_base)] for _ in ("ttft", "tpot")
+        ]
+        broken = [
+            _broken(arm, base, q, until)
+            for until in range(1, BLOCKS + 1)
+            for arm, base in pairs
+            for q in (0.95, 0.99)
+        ]
+        ever, shown, looks = ever + any(broken), shown + sum(broken), looks + len(broken)
+    return ever / seeds, shown / looks
+
+
+def _histograms(level: FloatArray, n: int, sd: float, rng: np.random.Generator) -> Blocks:
+    block = np.arange(BLOCKS).repeat(n)
+    bucket = _bucket(level[block] + sd * rng.standard_normal(len(block)))
+    return Blocks.of(block, bucket, np.ones(len(block), dtype=np.int64), BLOCKS)
+
+
+def _broken(arm: Blocks, base: Blocks, q: float, until: int) -> bool:
+    ratio = tail_ratio(
+        Blocks(arm.counts[:until], arm.first), Blocks(base.counts[:until], base.first), q
+    )
+    return ratio is not None and ratio.low is not None and ratio.low > TAIL_LIMIT
+
+
+def _false_row(sd: float, n_arm: int, n_base: int, seeds: int) -> list[str]:
+    ever, shown = false_tails(sd, n_arm, n_base, seeds)
+    shares = (f"{share}".replace("%", " %") for share in (f"{ever:.1%}", f"{shown:.2%}"))
+    return [f"{sd}", f"{n_arm} / {n_base}", *shares]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+_ABOUT_TAILS = """
+Arms that do not differ: how often a tail is shown as broken (lower bound of p95 or p99 of TTFT or
+TPOT above 1.10 times the baseline's), in {looks} looks, one after every block.
+"""
 
 
 _ABOUT = """\

@@ -91,7 +91,7 @@ def tau_of(sums: StepSums, level: float = 0.95) -> Tau | None:
         return Tau(value)
     m = sums.steps**2 / sums.ss
     df = m * m / sums.n - 1.0
-    if df < 1.0 or m <= 1.0:
+    if df < 1.0 or not 1.0 < m <= sums.n * (1.0 + 1e-9):  # above n squares are missing
         return Tau(value)
     residual = max(sums.tt - 2.0 * value * sums.ts + value * value * sums.ss, 0.0)
     return _within(value, math.sqrt(m / (m - 1.0) * residual) / sums.steps, df, level)

@@ -86,6 +86,16 @@ def test_sums_that_cannot_be_true_are_none(sums: StepSums) -> None:
     assert standardised(tokens, steps, np.ones(1)) is None
 
 
+def test_squares_that_are_missing_give_no_interval() -> None:
+    """Some of the sums came from a writer that did not keep them."""
+    some, none = sums_of([(53, 43), (60, 40)] * 6), StepSums(12, 600, 500)
+    both = StepSums(24, some.tokens + 600, some.steps + 500, some.tt, some.ts, some.ss)
+    assert tau_of(none) == Tau(1.2)
+    found = tau_of(both)
+    assert found is not None
+    assert found.low is None
+
+
 def test_parts_the_arm_has_not_met_are_left_out() -> None:
     """The figure is of those it has."""
     tokens, steps = np.array([[400.0], [0.0]]), np.array([[100.0], [0.0]])
