@@ -8,7 +8,8 @@ them alone, which shows what it costs the others. It is processor time of the th
 shared machine the clock shows the neighbours, less what reading that time takes. `record` leaves
 sums to be worked out with those of other requests; its mean has that in it. `whole` is
 `Pipeline.handle` over an upstream that answers at once, with all that lies between the stages;
-`store` and `log` are what the loop's thread spends in a flush.
+`store` and `log` are what the loop's thread spends in a flush, and `snapshot` (`bench/snapshot.py`)
+is what one of a large route takes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any, Final
 import numpy as np
 import uvloop
 
+from bench import snapshot
 from bench.conversations import HEADERS, MODEL, SEED, bodies
 from policies.cost import typical_tokens
 from policies.estimators.increments import increments
@@ -487,6 +489,7 @@ def main() -> None:
         uvloop.run(stages(folder, arguments))
         if not (arguments.profile or arguments.light):
             uvloop.run(flushes(folder, 60))
+            print(f"\n{snapshot.table()}")
     finally:
         shutil.rmtree(folder)
 

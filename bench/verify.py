@@ -19,6 +19,7 @@ from pathlib import Path
 from bench import (
     verify_attribution,
     verify_bytes,
+    verify_coverage,
     verify_engines,
     verify_fuzz,
     verify_models,
@@ -63,6 +64,11 @@ SECTIONS: dict[str, Section] = {
         "Models: intervals of step time and TTFT, and what the drift detector finds",
         "python -m bench.verify_models --seeds 500",
         lambda: verify_models.tables(500),
+    ),
+    "coverage": Section(
+        "Coverage: tau, quantiles, tails and gain under changes of load and adaptive shares",
+        "python -m bench.verify_coverage --seeds 500",
+        lambda: verify_coverage.tables(500),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

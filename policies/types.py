@@ -84,6 +84,12 @@ class Trial:
     """None also where another server was tried first: TTFT is then no time of one prefill."""
     cached_tokens: int | None = None
     """Of `prompt_tokens`, those that were in the engine's prefix cache."""
+    queue_s: float | None = None
+    """Wait for a place, before the arm was drawn; in no other duration."""
+    overhead_s: float | None = None
+    """What the router added."""
+    held: bool = False
+    """The client held its answer up: censored, so it brings no durations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from policies.cost import UNKNOWN_LENGTH
+from policies.estimators.quantiles import Quantile
+from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
+from router.estimates.events import Change, Event
 from router.estimates.layout import COPYING, segment_of
+from router.estimates.segments import PartSnapshot
 from router.estimates.slot_clock import TOLERANCE_S
-from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
+from router.estimates.snapshot import Snapshot
+from router.estimates.summary import TAILS, Acceptance, CellSummary, Comparison, Quantiles
 from router.fleet.identify import differences, mismatches
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import ReplicaState
@@ -176,13 +182,24 @@ def _event_json(event: Event) -> dict[str, Any]:
         "class": event.class_id,
         **_part_name(event.part),
         "pool": event.arm_id,
-        "time_ratio": {
+        "time_ratio": None
+        if difference is None
+        else {
             "value": math.exp(difference.value),
             "low": math.exp(difference.low),
             "high": math.exp(difference.high),
         },
         "level": event.level,
+        "change": _change_json(event.change) if event.change else None,
     }
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    """Tokens per step, or time as a ratio to the baseline's."""
+    before, after = change.before, change.after
+    if change.figure == "cost":
+        before, after = math.exp(before), math.exp(after)
+    return {"figure": change.figure, "since": change.wall, "before": before, "after": after}
 
 
 def _part_name(part: SegmentId) -> dict[str, Any]:
@@ -233,22 +250,81 @@ def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
         "probability": probability,
         "share": cell.share,
         **{status.value: cell.ended[status] for status in Status},
+        "held": cell.held,
         "tokens": cell.tokens,
-        "tokens_per_step": cell.acceptance_length,
-        "acceptance_rate": cell.acceptance_rate,
-        "acceptance_form": cell.acceptance_form,
-        "draft_acceptance_rate": cell.draft_acceptance_rate,
-        "acceptance_requests": cell.measured,
+        **_acceptance_json(cell.acceptance),
         "acceptance_sources": {source.value: n for source, n in cell.sources.items()},
         "ttft_s": _quantiles_json(cell.latency["ttft"]),
         "tpot_s": _quantiles_json(cell.latency["tpot"]),
         "e2e_s": _quantiles_json(cell.latency["e2e"]),
-        "e2e_whole_s": _quantiles_json(cell.latency["e2ew"]),
-        "gain": asdict(cell.gain) if cell.gain else None,
-        "tail_ratio": asdict(cell.tail) if cell.tail else None,
-        "verdict": cell.verdict.value if cell.verdict else None,
+        "e2e_whole_s": {
+            "n": sum(of.n for of in cell.whole.values()),
+            "by_tokens": {_tokens(band): _quantiles_json(of) for band, of in cell.whole.items()},
+        },
+        "queue_s": _quantiles_json(cell.latency["queue"]),
+        "overhead_s": _quantiles_json(cell.latency["over"]),
+        **_comparison_json(cell.comparison),
+    }
+
+
+def _acceptance_json(acceptance: Acceptance) -> dict[str, Any]:
+    """Tau with its source, and alpha in its forms."""
+    return {
+        "tokens_per_step": acceptance.tau.value if acceptance.tau else None,
+        "tokens_per_step_interval": _interval_json(acceptance.tau),
+        "tokens_per_step_of_class": asdict(acceptance.tau_of_class)
+        if acceptance.tau_of_class
+        else None,
+        "tokens_per_step_by_source": {
+            source.value: asdict(tau) for source, tau in acceptance.taus.items()
+        },
+        "acceptance_source": acceptance.source.value if acceptance.source else None,
+        "acceptance_requests": acceptance.requests,
+        "acceptance_tokens": acceptance.tokens,
+        "acceptance_rate": acceptance.rate,
+        "acceptance_form": acceptance.form,
+        "acceptance_rate_by_position": list(acceptance.position_rates),
+        "equal_acceptance_rate": asdict(acceptance.equal_alpha) if acceptance.equal_alpha else None,
+        "draft_acceptance_rate": acceptance.draft_rate,
+    }
+
+
+def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
+    """An arm against the baseline; all null for the baseline."""
+    if compared is None:
+        return {
+            "gain": None,
+            "gain_one_look": None,
+            "gain_by_load": {},
+            "tail_ratios": dict.fromkeys(TAILS),
+            "verdict": None,
+        }
+    return {
+        "gain": asdict(compared.gain) if compared.gain else None,
+        "gain_one_look": asdict(compared.gain_once) if compared.gain_once else None,
+        "gain_by_load": {
+            str(band): asdict(gain) if gain else None for band, gain in compared.by_load.items()
+        },
+        "tail_ratios": {
+            name: asdict(tail) if tail else None for name, tail in compared.tails.items()
+        },
+        "verdict": compared.verdict.value,
     }
 
 
 def _quantiles_json(quantiles: Quantiles) -> dict[str, Any]:
-    return asdict(quantiles)
+    shown = {"p50": quantiles.p50, "p95": quantiles.p95, "p99": quantiles.p99}
+    return {
+        "n": quantiles.n,
+        **{name: of.value if of else None for name, of in shown.items()},
+        "intervals": {name: _interval_json(of) for name, of in shown.items()},
+    }
+
+
+def _interval_json(of: Quantile | Tau | None) -> list[float | None] | None:
+    return None if of is None or (of.low is None and of.high is None) else [of.low, of.high]
+
+
+def _tokens(band: str) -> str:
+    """Lengths that a band holds."""
+    return "unknown" if band == UNKNOWN_LENGTH else f"{2 ** int(band)}-{2 ** (int(band) + 1) - 1}"

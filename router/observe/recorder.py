@@ -140,6 +140,9 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         # After a failed try TTFT holds the time of that, which is no prefill.
         prompt_tokens=outcome.prompt_tokens if len(outcome.attempts) <= 1 else None,
         cached_tokens=outcome.cached_tokens,
+        queue_s=ctx.queue_s,
+        overhead_s=outcome.overhead_s,
+        held=outcome.held,
     )
 
 

@@ -21,6 +21,7 @@ def event(**more: Any) -> dict[str, Any]:
         "pool": "fast",
         "time_ratio": {"value": 0.61, "low": 0.5, "high": 0.75},
         "level": 0.99,
+        "change": None,
         **more,
     }
 
@@ -110,3 +111,15 @@ def test_engines_and_what_is_wrong_with_them_are_lines_too() -> None:
     assert "engines  plain: vllm 0.32.0" in kept
     assert "plain/0: it is not so" in kept
     assert "fast: they differ" in kept
+
+
+def test_a_drift_is_a_line_with_before_and_after() -> None:
+    """And since when, in UTC."""
+    change = {"figure": "tau", "since": 43_200.0, "before": 2.5, "after": 1.5}
+    more: dict[str, Any] = {"kind": "drift", "time_ratio": None, "level": None}
+    line = "chat: tokens per step of pool fast was 2.50 until 12:00 UTC and is 1.50 since"
+    assert line in shown(event(change=change, **more))
+    cost = {**change, "figure": "cost", "before": 0.6, "after": 1.1}
+    assert "time against the baseline of pool fast was 60% until" in shown(
+        event(change=cost, **more)
+    )

@@ -42,6 +42,8 @@ def test_an_answer_of_the_chosen_arm_teaches_everything() -> None:
         waiting=result.waiting,
         prompt_tokens=result.prompt_tokens,
         cached_tokens=result.cached_tokens,
+        queue_s=0.0,
+        overhead_s=result.overhead_s,
     )
 
 
@@ -159,7 +161,7 @@ def test_an_answer_that_its_client_held_up_teaches_no_duration() -> None:
     """A slow reader knows the pool from the reply's headers, and could make it look slow."""
     held = trial_of(context(request(stream=True)), decision(FAST), outcome(held=True))
     known = trial_of(context(request(stream=True)), decision(FAST), outcome())
-    assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None)
+    assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None, held=True)
 
 
 def test_the_wait_for_a_place_counts_for_no_arm() -> None:
@@ -167,4 +169,5 @@ def test_the_wait_for_a_place_counts_for_no_arm() -> None:
     ctx = context(request(stream=True))
     at_once = trial_of(ctx, decision(FAST), outcome(ttft_s=0.25, e2e_s=1.25))
     waited = outcome(ttft_s=0.25 + 4.0, e2e_s=1.25 + 4.0)
-    assert trial_of(replace(ctx, queue_s=4.0), decision(FAST), waited) == at_once
+    learned = trial_of(replace(ctx, queue_s=4.0), decision(FAST), waited)
+    assert learned == replace(at_once, queue_s=4.0)
