@@ -15,7 +15,7 @@ from policies.estimators.attribution import CountedTau, Row, attribute, position
 from policies.estimators.window import exponential_weight
 from policies.types import Arm, ArmId, ClassId
 from router.engines.counters import Moves, ReplicaCounters
-from router.estimates.layout import SLOT_S, slot_at
+from router.estimates.layout import OPEN_SLOTS, SLOT_S, slot_at
 
 KEPT_SLOTS = 360
 """An hour."""
@@ -177,10 +177,10 @@ class Counted:
             self._close(arm_id, wall)  # what has been added up is let go of
 
     def _replica(self, arm_id: ArmId, url: str, wall: float) -> _Replica:
-        replicas = self._replicas[arm_id]
-        if url not in replicas:
-            replicas[url] = _Replica(slot_at(wall))
-        return replicas[url]
+        slot = slot_at(wall)
+        replica = self._replicas[arm_id].setdefault(url, _Replica(slot))
+        replica.since = min(replica.since, slot)  # time may have been set back
+        return replica
 
     def missing(self, settled: int, wall: float) -> list[int]:
         """Slots in which something was counted and whose made tokens are not known here.
@@ -190,14 +190,12 @@ class Counted:
             wall: The time now.
         """
         counted = {slot for arm_id in self._arms for slot in self.slots(arm_id, wall)}
+        self._made = {slot: made for slot, made in self._made.items() if slot in counted}
         return sorted(slot for slot in counted - self._made.keys() if slot <= settled)[:MOST_ASKED]
 
     def learn(self, made: Made) -> None:
         """Takes which classes made how many tokens in slots that do not change any more."""
         self._made.update(made)
-        oldest = max(self._made, default=0) - KEPT_SLOTS
-        for slot in [slot for slot in self._made if slot < oldest]:
-            del self._made[slot]
 
     # --- What is known ------------------------------------------------------------------------
 
@@ -267,6 +265,11 @@ class Counted:
         """Adds the servers up over the slots that all of them have left behind."""
         now = slot_at(wall)
         replicas, slots = self._replicas[arm_id], self._slots[arm_id]
+        if now < self._next.get(arm_id, 0) - OPEN_SLOTS:
+            # Time was wrong and has been set back: what lies ahead never was.
+            self._next[arm_id] = now
+            for slot in [slot for slot in slots if slot >= now]:
+                del slots[slot]
         # The current slot may have one more reading to come, and the one before it its last.
         closed = range(max(self._next.get(arm_id, 0), now - KEPT_SLOTS), now - 1)
         for slot in closed:

@@ -40,7 +40,17 @@ class CounterBook(Protocol):
 
 
 class Scraper:
-    """Reads the metrics of one route's servers."""
+    """Reads the metrics of one route's servers.
+
+    Args:
+        route: Its pools.
+        fleet: Takes the load.
+        clock: When it is time to read.
+        fetch: Gets the pages.
+        uniform: Draws from [0, 1).
+        book: Takes the counters.
+        wall: The time it is told with them, that of the slots; without it the wall clock's.
+    """
 
     def __init__(
         self,
@@ -51,8 +61,10 @@ class Scraper:
         *,
         uniform: Callable[[], float] = random.random,
         book: CounterBook | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._book = book
+        self._wall = wall or clock.wall
         self._arms = tuple(
             pool.arm.arm_id for pool in route.pools.values() if interval_s(pool) > 0.0
         )
@@ -77,7 +89,7 @@ class Scraper:
         self._read = {key: value for key, value in self._read.items() if key in known}
         if self._book is not None and targets:
             urls = {arm: [one.url for one in self._fleet.replicas(arm)] for arm in self._arms}
-            self._book.keep(urls, self._clock.wall())
+            self._book.keep(urls, self._wall())
 
     async def _scrape(self, target: Target) -> None:
         replica = target.replica
@@ -103,7 +115,7 @@ class Scraper:
             )
         except GoneError:
             if self._book is not None:
-                self._book.gone(target.pool.arm.arm_id, replica.url, self._clock.wall())
+                self._book.gone(target.pool.arm.arm_id, replica.url, self._wall())
             return UNKNOWN
         except LateError:
             return self._unread(target)
@@ -121,8 +133,8 @@ class Scraper:
 
     def _count(self, target: Target, counters: ReplicaCounters | None) -> None:
         if self._book is not None:
-            wall = self._clock.wall()
-            self._book.take(target.pool.arm.arm_id, target.replica.url, counters, wall)
+            arm_id, url = target.pool.arm.arm_id, target.replica.url
+            self._book.take(arm_id, url, counters, self._wall())
 
 
 def interval_s(pool: PoolFacts) -> float:

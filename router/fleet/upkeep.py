@@ -34,13 +34,14 @@ class FleetUpkeep:
         *,
         uniform: Callable[[], float] = random.random,
         book: CounterBook | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._watched = clock.monotonic()
         self.finder = Finder(route, fleet, clock)
         self.prober = Prober(route, fleet, clock, fetch, uniform=uniform)
-        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform, book=book)
+        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform, book=book, wall=wall)
         self.identifier = Identifier(route, fleet, clock, fetch, uniform=uniform)
 
     async def round(self) -> None:

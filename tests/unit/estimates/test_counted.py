@@ -179,6 +179,19 @@ def test_a_clock_set_back_makes_no_slot_twice() -> None:
     }
 
 
+def test_a_time_that_was_far_ahead_is_forgotten() -> None:
+    """Slots that have not been yet are dropped, and new ones come at once."""
+    book = Counted(ARMS)
+    run(book, every(2, 1060, begin=998))
+    assert tokens(book, 1060) == dict.fromkeys(range(100, 105), 300.0)
+    book.learn({FIRST + 101: {(FAST, CHAT): 3}})
+    for second in every(2, 60):
+        run(book, [second], offset=90_000.0)
+        book.keep({FAST: [A]}, START + second)
+    assert tokens(book, 60) == dict.fromkeys(range(5), 300.0)
+    assert book.missing(FIRST + 200, START + 60) == [FIRST + slot for slot in range(5)]
+
+
 def test_an_hour_is_kept() -> None:
     """And no more, whether anybody asks or not."""
     book = Counted(ARMS)
