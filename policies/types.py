@@ -55,6 +55,9 @@ class SpecUsage:
     """Histogram over the steps that had a draft: index j holds the steps that accepted j."""
     num_speculative_tokens: int | None = None
     source: Source = Source.REQUEST
+    exact_drafted: bool = True
+    """Whether `drafted` was counted; else it is steps times a configured length, of which no rate
+    is made."""
 
 
 @value

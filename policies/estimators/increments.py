@@ -9,7 +9,7 @@ field                  sum of
 `tokens`, `.n`         completion tokens, and requests that reported them
 `steps`, `.n`          decode steps, and requests that reported them; `.tokens`: tokens of those
 `accepted`, `.n`       accepted tokens, and requests that reported them
-`drafted`, `.n`        drafted tokens, and requests that reported them and accepted ones;
+`drafted`, `.n`        drafted tokens, and requests that counted them and accepted ones;
                        `drafted.accepted`: accepted tokens of those
 `alpha.accepted`       tokens accepted in drafts of full length k
 `alpha.early`          such drafts that stopped before k
@@ -142,7 +142,7 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
     if accepted is not None:
         sums["accepted"] = accepted
         sums["accepted.n"] = 1
-        if drafted is not None:
+        if drafted is not None and spec.exact_drafted:
             sums["drafted"] = drafted
             sums["drafted.n"] = 1
             sums["drafted.accepted"] = accepted
@@ -153,7 +153,11 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
 def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
     sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
     k = spec.num_speculative_tokens
-    if k is None or (spec.drafted is not None and spec.drafted != k * sum(counts)):
+    if (
+        k is None
+        or not spec.exact_drafted
+        or (spec.drafted is not None and spec.drafted != k * sum(counts))
+    ):
         return  # drafts of other lengths: a short one accepted whole is not one that stopped
     full = acceptance.stopped_early(counts, k)
     if full is not None:
@@ -171,7 +175,12 @@ def _believable(spec: SpecUsage, tokens: int | None) -> bool:
         return False
     # An answer cut in the middle of a step leaves out tokens that were accepted.
     most = None if tokens is None else tokens + MAX_HISTOGRAM
-    return _in_order(accepted, drafted) and _in_order(steps, tokens) and _in_order(accepted, most)
+    most_accepted = drafted if spec.exact_drafted else None
+    return (
+        _in_order(accepted, most_accepted)
+        and _in_order(steps, tokens)
+        and _in_order(accepted, most)
+    )
 
 
 def _in_order(low: int | None, high: int | None) -> bool:

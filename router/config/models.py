@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from router.config.patterns import check_pattern
 
-EngineName = Literal["llamacpp", "vllm", "generic"]
+EngineName = Literal["llamacpp", "vllm", "sglang", "tensorrt_llm", "lmdeploy", "gateway", "generic"]
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from policies.types import Status
 from router.engines.base import Reading
+from router.engines.streams import with_counted_steps
 from router.fleet.model import PoolFacts
 from router.relay.harvest import Harvest
 from router.types import RequestContext
@@ -42,13 +41,22 @@ def was_held(held_s: float, e2e_s: float) -> bool:
     return held_s > max(_HELD_S, _HELD_SHARE * e2e_s)
 
 
-def reading_of(
-    pool: PoolFacts, ctx: RequestContext, answer: Mapping[str, object] | None
-) -> Reading:
-    """The figures of an answer, as its engine writes them; None is one that cannot be read."""
+def reading_of(pool: PoolFacts, ctx: RequestContext, harvest: Harvest) -> Reading:
+    """The figures of an answer: as its engine writes them, else as its events show them."""
+    answer = harvest.answer()
     if answer is None:
         return Reading(unread=("answer",))
-    return pool.adapter.read(ctx.request, answer)
+    reading = pool.adapter.read(ctx.request, answer)
+    stream, rule = harvest.counted(), pool.adapter.step_rule
+    if reading.spec is not None or stream is None or rule is None:
+        return reading
+    return with_counted_steps(
+        reading,
+        ctx.request,
+        stream,
+        rule,
+        draft_length=pool.arm.num_speculative_tokens if pool.speculative else 0,
+    )
 
 
 def tpot_of(harvest: Harvest, tokens: int | None) -> float | None:

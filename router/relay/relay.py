@@ -362,7 +362,7 @@ class _Run:
             UpstreamRequest(
                 method=ctx.method,
                 path_qs=ctx.path_qs,
-                headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
+                headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strips),
                 body=ask.body,
                 header_s=_head_limit(replica, streamed=ctx.request.stream),
                 idle_s=replica.idle_s,
@@ -508,7 +508,7 @@ class _Run:
         if transfer is not None:
             harvest = transfer.harvest
             if self._status is Status.OK:
-                reading = reading_of(transfer.pool, ctx, harvest.answer())
+                reading = reading_of(transfer.pool, ctx, harvest)
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
                 tpot_s = tpot_of(harvest, reading.tokens)
