@@ -40,7 +40,8 @@ _LOOK_S = 1.0
 """How often it is looked whether a server has come back."""
 _TIMEOUT_S = 3.0
 _MOST_STAGES = 6
-_GENERIC = "generic"
+_ANY = frozenset(("generic", "gateway"))
+"""Declared where any engine may answer."""
 
 _log = logging.getLogger("specroute.identify")
 
@@ -197,7 +198,7 @@ def mismatches(pool: PoolFacts, identity: EngineIdentity) -> tuple[Mismatch, ...
 
 def _engine(pool: PoolFacts, identity: EngineIdentity) -> Iterator[Mismatch]:
     declared = pool.adapter.name
-    if identity.engine is not Engine.UNKNOWN and declared not in {_GENERIC, identity.engine.value}:
+    if identity.engine is not Engine.UNKNOWN and declared not in {*_ANY, identity.engine.value}:
         yield Mismatch("engine", f"engine {declared} is declared, but it is {identity.label}")
 
 
