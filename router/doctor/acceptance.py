@@ -34,12 +34,13 @@ def acceptance(
     if not readable and identity.engine.value in get_args(EngineName):
         advice = Advice(f"write `engine: {identity.engine.value}` for pool {pool.settings.name}")
     spec = answer.reading.spec if answer is not None and answer.good else None
+    if not pool.speculative:
+        source = _NONE if spec is None else spec.source.value
+        return source, Finding(
+            Level.OK, _CHECK, f"{source}: one token a step is declared, so none is needed"
+        )
     if spec is not None:
         return spec.source.value, _told(spec.source, advice)
-    if not pool.speculative:
-        return _NONE, Finding(
-            Level.OK, _CHECK, "none needed: one token a step, as no method is declared"
-        )
     if answer is None and readable and identity.per_request is not False:
         return _untried(identity, advice)
     counters = bool(readable and identity.spec_counters and interval_s(pool) > 0)

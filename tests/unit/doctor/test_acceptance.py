@@ -53,8 +53,9 @@ def test_counters_where_they_are_read() -> None:
 
 
 def test_plain_decoding_needs_none() -> None:
-    """One token a step."""
-    assert found(EngineIdentity(), SILENT, method="none") == ("none", Level.OK, None)
+    """One token a step; vLLM without speculation would not even start with its flag."""
+    for answer, source in ((SILENT, "none"), (told(Source.STREAM), "stream")):
+        assert found(EngineIdentity(), answer, method="none") == (source, Level.OK, None)
 
 
 def test_without_a_request_only_the_version_tells() -> None:
