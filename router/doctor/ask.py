@@ -139,9 +139,7 @@ class Asker:
             UpstreamRequest(
                 method="POST",
                 path_qs=Endpoint.CHAT.value,
-                headers=to_upstream(
-                    tuple(self._own), api_key=replica.api_key, identity=ask.strips
-                ),
+                headers=to_upstream(tuple(self._own), api_key=replica.api_key, identity=ask.strips),
                 body=ask.body,
                 header_s=self._limit_s,
                 idle_s=self._limit_s,
