@@ -66,10 +66,12 @@ def _without_record(
     if answer is not None and not answer.good:
         return None, None
     ways = [way for way in (advice.requests, advice.counters) if way]
+    uncounted = None if answer is None else answer.reading.uncounted
+    why = f" (steps of streams are not counted: {uncounted})" if uncounted else ""
     return _NONE, Finding(
         Level.WARNING,
         _CHECK,
-        "none: gains are measured all the same, by time, but not explained",
+        f"none: gains are measured all the same, by time, but not explained{why}",
         "; or ".join(ways) or "declare the pool's engine, if it is one of those that tell",
     )
 

@@ -139,9 +139,7 @@ class Asker:
             UpstreamRequest(
                 method="POST",
                 path_qs=Endpoint.CHAT.value,
-                headers=to_upstream(
-                    tuple(self._own), api_key=replica.api_key, identity=ask.strip_usage
-                ),
+                headers=to_upstream(tuple(self._own), api_key=replica.api_key, identity=ask.strips),
                 body=ask.body,
                 header_s=self._limit_s,
                 idle_s=self._limit_s,
@@ -154,7 +152,8 @@ class Asker:
                 content_type=header(response.headers, "content-type") or "",
                 content_encoding=header(response.headers, "content-encoding") or "",
                 markers=pool.adapter.markers,
-                strip_usage=ask.strip_usage,
+                ask=ask,
+                rule=pool.adapter.step_rule,
             )
             collected = _Collected(harvest, clock)
             await response.copy_to(collected.receive)
@@ -172,7 +171,7 @@ class Asker:
         )
         if not answer.good:
             return answer
-        reading = reading_of(pool, _context(request, began), harvest.answer())
+        reading = reading_of(pool, _context(request, began), harvest)
         return replace(answer, text=_text(body), reading=reading)
 
 

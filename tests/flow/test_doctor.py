@@ -116,7 +116,7 @@ async def test_all_is_well(
     plain, ngram = (pool.replicas[0] for pool in route.pools)
     assert (report.healthy, report.count(Level.WARNING)) == (True, 0)
     assert [item.identity.label for item in (plain, ngram)] == ["vllm 0.32.0"] * 2
-    assert (plain.acceptance_source, ngram.acceptance_source) == ("none", "request")
+    assert (plain.acceptance_source, ngram.acceptance_source) == ("stream", "request")
     assert [check for check, _ in lines(ngram.findings, Level.OK)] == [
         *("reachable", "engine", "model", "request", "usage", "acceptance")
     ]
@@ -199,24 +199,50 @@ async def test_a_wrong_draft_length(
 
 
 @pytest.mark.parametrize(
-    ("scrape_s", "source", "level"),
-    [(None, "counters", Level.NOTE), (0, "none", Level.WARNING)],
+    ("keys", "source", "level"),
+    [
+        ({}, "stream", Level.NOTE),
+        # Without k, steps cannot be told from merged ones.
+        ({"num_speculative_tokens": None}, "counters", Level.NOTE),
+        ({"num_speculative_tokens": None, "balance": {"scrape_s": 0}}, "none", Level.WARNING),
+    ],
 )
 async def test_vllm_without_its_flag(
     engines: tuple[ScriptedBackend, ScriptedBackend],
     tmp_path: Path,
-    scrape_s: float | None,
+    keys: dict[str, Any],
     source: str,
     level: Level,
 ) -> None:
-    """Counters are left where they are read, else nothing; the flag is named."""
+    """Steps of the stream are left, else counters where they are read; the flag is named."""
     plays(engines[1], "vllm-0.32.0/ngram", stream="vllm-0.32.0/none")
-    report = await examined(two(*engines, tmp_path, balance={"scrape_s": scrape_s}))
+    report = await examined(two(*engines, tmp_path, **keys))
     replica = report.routes[0].pools[1].replicas[0]
     [found] = [item for item in replica.findings if item.check == "acceptance"]
     assert (replica.acceptance_source, found.level, report.healthy) == (source, level, True)
     assert found.remedy is not None
     assert "--per-request-spec-decode-metrics summary" in found.remedy
+
+
+async def test_sglang(plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path) -> None:
+    """It is asked for its record; its metrics are not among these pages, which is a note."""
+    plays(plain, "sglang-0.5.23/none")
+    plays(fast, "sglang-0.5.23/ngram")
+    stream = OWN / "sglang-0.5.23/ngram/chat_stream_spec_details.http"
+    fast.always(_DATE.sub(b"date: Sun, 29 Nov 2026 16:28:03 GMT", stream.read_bytes()))
+    config = config_of(
+        pool("plain", plain, engine="sglang"),
+        pool("ngram", fast, engine="sglang", method="ngram", num_speculative_tokens=5),
+        folder=tmp_path,
+        model=MODEL,
+    )
+    report = await examined(config)
+    ngram = report.routes[0].pools[1].replicas[0]
+    assert (wrong(report), ngram.acceptance_source) == ([], "request")
+    assert ngram.identity.label == "sglang 0.5.23"
+    assert json.loads(fast.requests[0].body)["return_spec_tokens_details"] is True
+    [load] = [item for item in ngram.findings if item.check == "load"]
+    assert load.remedy == "start the server with --enable-metrics"
 
 
 async def test_another_model(
