@@ -241,9 +241,11 @@ def prefill_sums(
     u, k = uncached * 1e-3, cached * 1e-3
     g = 0.25 + u + k / 8.0 + waiting / 4.0
     y = np.minimum(ttft_s / g, prefill.MOST_SLOW)
-    figures = dict(
-        zip("1ukwty", (1.0 / g, u / g, k / g, waiting / g, u * u / g / 16, y), strict=True)
-    )
+    parts = (1.0 / g, u / g, k / g, waiting / g, u * u / g / 16, y)
+    figures = {
+        letter: np.floor(part * prefill.FIXED_POINT + 0.5).astype(np.int64)
+        for letter, part in zip("1ukwty", parts, strict=True)
+    }
     at = np.arange(len(load))[:, None], np.searchsorted(MOST, load)
     names = [name for name in sorted(prefill.FIELDS) if name.startswith("pf.cw.")]
     sums = np.zeros((len(names), len(load), BANDS), dtype=np.int64)
@@ -252,8 +254,7 @@ def prefill_sums(
         if pair == "n":
             np.add.at(sums[index], at, np.ones_like(load))
         else:
-            product = figures[pair[0]] * figures[pair[1]] * 1e6
-            np.add.at(sums[index], at, np.rint(product).astype(np.int64))
+            np.add.at(sums[index], at, figures[pair[0]] * figures[pair[1]])
     return [
         (
             1.0,

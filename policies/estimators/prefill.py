@@ -19,7 +19,7 @@ prompt.
 field               sum over requests of a load band
 ==================  ===================================================================
 `pf.<kind>.n`       requests
-`pf.<kind>.<ab>`    products of two figures, each divided by g, in millionths:
+`pf.<kind>.<ab>`    products of two figures, each divided by g, in 1e-8:
                     `1` one, `u` uncached prompt (or all of it) in thousands of tokens,
                     `k` cached in thousands, `w` waiting, `t` u^2 / 16, `y` TTFT in s
 ==================  ===================================================================
@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.cost import MAX_TOKENS
 from policies.estimators.load import BANDS, HIGHEST, load_band
 from policies.estimators.regression import Fit, Interval, fit
 from policies.estimators.step_time import Prediction
@@ -66,11 +65,17 @@ FIELDS = frozenset(
 
 _BOTH, _CACHED, _QUEUE, _PLAIN = _NAMES.values()
 
+FIXED_POINT = 10_000
+"""Figures are rounded to so many parts of one, and their products added up."""
+
+MOST_TOKENS = 1_000_000
+"""A longer prompt is left out. Judgement: no server of today takes one."""
+
 MOST_SLOW = 40.0
 """TTFT is cut at so many times g. Judgement: beyond it something else than this prompt took
 time."""
 
-_MOST_Y = 1e3 * MOST_SLOW
+_MOST_Y = FIXED_POINT * MOST_SLOW
 
 _LARGER = 5.0
 """And where a figure of it is so many times what large ones were on average. Judgement."""
@@ -97,7 +102,7 @@ def increments(trial: Trial) -> dict[str, int]:
         ...               load=4, prompt_tokens=750)
         >>> sums = increments(trial)
         >>> sums["pf.p.n"], sums["pf.p.1u"], sums["pf.p.uy"]
-        (1, 750000, 375000)
+        (1, 75000000, 37500000)
     """
     ttft_s, prompt = trial.ttft_s, trial.prompt_tokens
     cached, waiting = trial.cached_tokens, trial.waiting
@@ -105,28 +110,21 @@ def increments(trial: Trial) -> dict[str, int]:
         return {}
     if ttft_s is None or not 0.0 < ttft_s < math.inf or prompt is None:
         return {}
-    if not 0 <= (cached or 0) <= prompt <= MAX_TOKENS or (waiting or 0) < 0 or not prompt:
+    if not 0 <= (cached or 0) <= prompt <= MOST_TOKENS or (waiting or 0) < 0 or not prompt:
         return {}
-    # Written out, since each request passes here. Figures are in thousandths, products of two in
-    # millionths.
+    # Written out, since each request passes here.
     u = prompt * 1e-3
     g = 0.25 + u
+    k = w = 0
     if cached:
-        k = cached * 1e-3
-        u -= k
-        g -= k * 0.875
-    else:
-        k = 0.0
+        u -= cached * 1e-3
+        g -= cached * 0.875e-3
     if waiting:
-        w = float(min(waiting, HIGHEST))
+        w = min(waiting, HIGHEST)
         g += w * 0.25
-    else:
-        w = 0.0
-    one = 1e3 / g
-    t = u * u * one * 0.0625
-    u *= one
-    y = ttft_s * one
-    y = min(y, _MOST_Y)
+    unit = FIXED_POINT / g
+    one, y = int(unit + 0.5), int(min(ttft_s * unit, _MOST_Y) + 0.5)
+    t, u = int(u * u * unit * 0.0625 + 0.5), int(u * unit + 0.5)
     (
         n, n11, n1u, n1y, nuu, nut, nuy, ntt, nty, nyy, n1k, nuk, nkk, nkt, nky,
         n1w, nuw, nww, nwt, nwy, nkw,
@@ -137,32 +135,32 @@ def increments(trial: Trial) -> dict[str, int]:
     )  # fmt: skip
     sums = {
         n: 1,
-        n11: int(one * one + 0.5),
-        n1u: int(one * u + 0.5),
-        n1y: int(one * y + 0.5),
-        nuu: int(u * u + 0.5),
-        nut: int(u * t + 0.5),
-        nuy: int(u * y + 0.5),
-        ntt: int(t * t + 0.5),
-        nty: int(t * y + 0.5),
-        nyy: int(y * y + 0.5),
+        n11: one * one,
+        n1u: one * u,
+        n1y: one * y,
+        nuu: u * u,
+        nut: u * t,
+        nuy: u * y,
+        ntt: t * t,
+        nty: t * y,
+        nyy: y * y,
     }
-    if k:
-        k *= one
-        sums[n1k] = int(one * k + 0.5)
-        sums[nuk] = int(u * k + 0.5)
-        sums[nkk] = int(k * k + 0.5)
-        sums[nkt] = int(k * t + 0.5)
-        sums[nky] = int(k * y + 0.5)
+    if cached:
+        k = int(cached * 1e-3 * unit + 0.5)
+        sums[n1k] = one * k
+        sums[nuk] = u * k
+        sums[nkk] = k * k
+        sums[nkt] = k * t
+        sums[nky] = k * y
     if w:
-        w *= one
-        sums[n1w] = int(one * w + 0.5)
-        sums[nuw] = int(u * w + 0.5)
-        sums[nww] = int(w * w + 0.5)
-        sums[nwt] = int(w * t + 0.5)
-        sums[nwy] = int(w * y + 0.5)
+        w = int(w * unit + 0.5)
+        sums[n1w] = one * w
+        sums[nuw] = u * w
+        sums[nww] = w * w
+        sums[nwt] = w * t
+        sums[nwy] = w * y
         if k:
-            sums[nkw] = int(k * w + 0.5)
+            sums[nkw] = k * w
     return sums
 
 
@@ -310,13 +308,13 @@ def _read(
     n = rows[:, :, 0].copy()
     products = np.zeros((len(blocks), BANDS, len(_ALL), len(_ALL)))
     for index, (a, b) in enumerate(_PLACES):
-        products[:, :, a, b] = products[:, :, b, a] = rows[:, :, 1 + index] / 1e6
+        products[:, :, a, b] = products[:, :, b, a] = rows[:, :, 1 + index] / FIXED_POINT**2
     t = _ALL.index("t")
     products[:, :, t, 0] = products[:, :, 0, t] = products[:, :, 1, 1] / 16.0
-    # Sums of products keep to Cauchy's inequality; each is rounded by half a millionth a request.
+    # Sums of products keep to Cauchy's inequality, but for roundings.
     squares = products.diagonal(axis1=-2, axis2=-1)
-    most = np.sqrt(squares[..., :, None] + n[..., None, None] * 1e-6)
-    most = most * most.swapaxes(-1, -2) * (1.0 + 1e-6) + n[..., None, None] * 1e-6
+    most = np.sqrt(squares[..., :, None] + n[..., None, None] / FIXED_POINT)
+    most = most * most.swapaxes(-1, -2) * 1.05
     sound = (n >= 0.0) & (products >= 0.0).all(axis=(-2, -1)) & (n < _MOST_N)
     sound &= (products <= most).all(axis=(-2, -1))
     return np.where(sound, n, 0.0), np.where(sound[..., None, None], products, 0.0)

@@ -10,7 +10,14 @@ import pytest
 
 from bench.verify_models import prefill_sums
 from policies.estimators.cells import add_counts
-from policies.estimators.prefill import FIELDS, MOST_SLOW, PrefillModel, increments
+from policies.estimators.prefill import (
+    FIELDS,
+    FIXED_POINT,
+    MOST_SLOW,
+    MOST_TOKENS,
+    PrefillModel,
+    increments,
+)
 from policies.types import ArmId, ClassId, Counts, Status, Trial
 
 TRIAL = Trial(
@@ -60,10 +67,11 @@ def test_a_request_adds_products_of_figures_divided_by_their_scale() -> None:
     """0.25 s, 250 tokens at 1 ms, 800 cached ones at an eighth, one that waits: 0.85 s."""
     sums = increments(TRIAL)
     assert sums["pf.cw.n"] == 1
-    assert sums["pf.cw.11"] == round(1e6 / 0.85**2)
-    assert sums["pf.cw.uk"] == round(1e6 * 0.25 * 0.8 / 0.85**2)
-    assert sums["pf.cw.wy"] == round(1e6 * 0.5 / 0.85**2)
-    assert sums["pf.cw.yy"] == round(1e6 * 0.25 / 0.85**2)
+    one, u, k, y = (round(FIXED_POINT * figure / 0.85) for figure in (1.0, 0.25, 0.8, 0.5))
+    assert sums["pf.cw.11"] == one * one
+    assert sums["pf.cw.uk"] == u * k
+    assert sums["pf.cw.wy"] == one * y
+    assert sums["pf.cw.yy"] == y * y
     assert set(sums) <= FIELDS
 
 
@@ -91,7 +99,7 @@ def test_what_an_engine_does_not_tell_makes_another_kind_of_sums(
         {"ttft_s": -1.0},
         {"prompt_tokens": None},
         {"prompt_tokens": 0},
-        {"prompt_tokens": 10**9},
+        {"prompt_tokens": MOST_TOKENS + 1},
         {"cached_tokens": -1},
         {"cached_tokens": 1051},
         {"waiting": -1},
@@ -105,10 +113,10 @@ def test_a_request_that_cannot_tell_adds_nothing(changes: dict[str, Any]) -> Non
 def test_an_absurd_time_is_cut() -> None:
     """At so many times what such a request may take at a slow server."""
     sums = increments(replace(TRIAL, ttft_s=1e6))
-    assert sums["pf.cw.yy"] == round(MOST_SLOW**2 * 1e6)
+    assert sums["pf.cw.yy"] == round((MOST_SLOW * FIXED_POINT) ** 2)
 
 
-@pytest.mark.parametrize("prompt", [1, 1000, 10_000_000])
+@pytest.mark.parametrize("prompt", [1, 1000, MOST_TOKENS])
 def test_ten_million_of_the_largest_requests_fit_into_62_bits(prompt: int) -> None:
     """Whatever their prompts, caches and queues."""
     for cached in (0, prompt // 2, prompt):
@@ -218,7 +226,7 @@ def test_no_sums_give_no_model() -> None:
     assert PrefillModel.of([]) is None
     assert PrefillModel.of([(1.0, {1: {}})]) is None
     sums = increments(TRIAL)
-    assert PrefillModel.of([(1.0, {1: {**sums, "pf.cw.1u": 10**12}})]) is None
+    assert PrefillModel.of([(1.0, {1: {**sums, "pf.cw.1u": 10**14}})]) is None
     assert PrefillModel.of([(1.0, {1: {**sums, "pf.cw.yy": -1}})]) is None
     alone = PrefillModel.of([(1.0, {1: sums})])
     assert alone is not None
