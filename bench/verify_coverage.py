@@ -7,7 +7,8 @@ one world which arm is best), three arms, 20 blocks of 120 requests. The level o
 block to block and inside blocks, doubles in the middle, and the mix of segments turns over. Shares
 are equal ones, or set by Thompson sampling for each segment every 20 requests, so that every arm
 gets a mix, and times of day, of its own. What is judged is the product's snapshot of the last
-moment, against the truth of exactly the traffic each arm got.
+moment, against the truth of the traffic each arm got: the tokens it got of each segment, and for
+quantiles the law its requests of each block were drawn from.
 """
 
 from __future__ import annotations
@@ -62,13 +63,15 @@ OPPOSITE: Final = np.array([[0.0, -0.5, 0.1], [0.0, 0.2, -0.3]])
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests of one run, each array of shape (requests,)."""
+    """Requests of one run, arrays of shape (requests,) unless said."""
 
     step: NDArray[np.int64]
     segment: NDArray[np.int64]
     arm: NDArray[np.int64]
+    chance: FloatArray
+    """Of a request to be of a segment and go to an arm, shape (steps, segments, arms)."""
     level: FloatArray
-    """Log TPOT that was to be expected."""
+    """Log TPOT that was to be expected, same shape."""
     tpot: FloatArray
     tokens: NDArray[np.int64]
     steps: NDArray[np.int64]
@@ -88,20 +91,22 @@ def run(effects: FloatArray, *, thompson: bool, seed: int) -> Traffic:
     mix = np.linspace(0.8, 0.3, total)
     sums = np.zeros((len(SEGMENTS), BLOCKS, 3, len(ARMS)))
     shares = np.full((len(SEGMENTS), len(ARMS)), 1.0 / len(ARMS))
+    expected = load[:, None, None] + LEVEL[:, None] + effects
+    chance = np.stack([mix, 1.0 - mix], axis=1)[:, :, None] * np.ones(len(ARMS))
     drawn: list[tuple[NDArray[Any], ...]] = []
     for step in range(total):
+        chance[step] *= shares
         segment = (rng.random(PER_STEP) > mix[step]).astype(int)
         arm = (rng.random((PER_STEP, 1)) > shares[segment].cumsum(axis=1)).sum(axis=1)
         arm = np.minimum(arm, len(ARMS) - 1)
-        level = load[step] + LEVEL[segment] + effects[segment, arm]
-        y = level + NOISE * rng.standard_normal(PER_STEP)
+        y = expected[step, segment, arm] + NOISE * rng.standard_normal(PER_STEP)
         for figure, power in enumerate((np.ones(PER_STEP), y, y * y)):
             np.add.at(sums, (segment, step // STEPS, figure, arm), power)
         if thompson:
             for index, of in enumerate(sums):
                 shares[index] = policy.propose(_view(of[: step // STEPS + 1]), rng).probabilities
-        drawn.append((segment, arm, level, y))
-    where, at, expected, found = (np.concatenate(of) for of in zip(*drawn, strict=True))
+        drawn.append((segment, arm, y))
+    where, at, found = (np.concatenate(of) for of in zip(*drawn, strict=True))
     length = LENGTH[where] * np.exp(SPREAD * rng.standard_normal(len(where)))
     tau = TAU[where, at] * np.exp(np.where(at > 0, UNLIKE, 0.0) * rng.standard_normal(len(where)))
     steps = np.maximum(np.round(length / np.maximum(tau, 1.0)), 1).astype(int)
@@ -110,6 +115,7 @@ def run(effects: FloatArray, *, thompson: bool, seed: int) -> Traffic:
         np.arange(total).repeat(PER_STEP),
         where,
         at,
+        chance,
         expected,
         np.exp(found),
         tokens,
@@ -190,6 +196,13 @@ def _quantile(level: FloatArray, weight: FloatArray, q: float) -> float:
     return low
 
 
+def _law(traffic: Traffic, weight: FloatArray, arm: int) -> tuple[FloatArray, FloatArray]:
+    """Levels of an arm's requests, and their weights where blocks have these weights."""
+    chance = traffic.chance[:, :, arm].reshape(BLOCKS, -1)
+    chance = chance / chance.sum(axis=1, keepdims=True) * (weight / weight.sum())[:, None]
+    return traffic.level[:, :, arm].reshape(-1), chance.reshape(-1)
+
+
 def _expected_tau(weight: FloatArray, arm: int) -> float:
     """Tau of so many tokens of each segment."""
     own = TAU[:, arm] * math.exp(-(UNLIKE**2) / 2.0 if arm else 0.0)
@@ -216,7 +229,7 @@ def judged(traffic: Traffic, known: ClassSnapshot, effects: FloatArray) -> dict[
     for index, arm in enumerate(ARMS):
         mine = traffic.arm == index
         cell, name = known.cells[arm.arm_id], "baseline" if not index else f"arm {index}"
-        level, even = traffic.level[mine], np.full(int(mine.sum()), 1.0 / mine.sum())
+        level, even = _law(traffic, n[:, index], index)
         for q, found in ((0.5, cell.latency["tpot"].p50), (0.95, cell.latency["tpot"].p95)):
             truth = math.exp(_quantile(level, even, q))
             made[f"p{round(100 * q)} of TPOT, {name}"] = _held(found, truth)
@@ -240,11 +253,7 @@ def judged(traffic: Traffic, known: ClassSnapshot, effects: FloatArray) -> dict[
             made[f"gain at all looks, {name}"] = _held(cell.gain, truth)
             made[f"gain at one look, {name}"] = _held(cell.comparison.gain_once, truth)
         weight = n[:, index] * n[:, 0] / np.maximum(n[:, index] + n[:, 0], 1.0)
-        tops = []
-        for of in (index, 0):
-            there = traffic.arm == of
-            unit = (weight / np.maximum(n[:, of], 1.0))[traffic.block[there]]
-            tops.append(_quantile(traffic.level[there], unit / unit.sum(), 0.95))
+        tops = [_quantile(*_law(traffic, weight, of), 0.95) for of in (index, 0)]
         ratio = math.exp(tops[0] - tops[1])
         made[f"ratio of p95, {name}"] = _held(cell.comparison.tails["tpot_p95"], ratio)
     return made

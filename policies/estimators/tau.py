@@ -18,8 +18,11 @@ from policies.types import FloatArray
 MIN_REQUESTS = 5
 """Fewer requests have no interval. Judgement: their own spread says too little."""
 
-MIN_BLOCKS = 5.0
-"""The same of blocks."""
+MIN_BLOCKS = 4.0
+"""The same of blocks of like weight."""
+
+_MOST_LEVER = 0.6
+"""Share of a part's steps in one block above which its spread between blocks is not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +111,14 @@ def standardised(
     mix is then no chance::
 
         1 / tau = sum_h W_h / tau_h      sum_h W_h = 1
-        V = sum_b (e_b / (1 - v_b))^2      e_b = sum_h W_h (tau / tau_h)^2 (T_hb - tau_h S_hb) / S_h
+        V = sum_b e_b^2      e_b = sum_h c_h (T_hb - tau_h S_hb) / (1 - S_hb / S_h)
+        c_h = W_h (tau / tau_h)^2 / S_h
 
     Blocks are the units, so parts need no squares of their own: it is the jackknife over blocks to
-    first order (HC3 of MacKinnon and White 1985, Journal of Econometrics 29), with the weight of a
-    block `v_b = sum_h W_h S_hb / S_h`. `m = 1 / sum_b v_b^2` is the number of blocks of like weight
-    and `df = m^2 / B - 1`, with B the blocks that have any.
+    first order (HC3 of MacKinnon and White 1985, Journal of Econometrics 29). With the variance of
+    a block taken as `a_b = sum_h c_h^2 S_hb`, `df = (sum a_b)^2 / sum a_b^2 - 1` (Satterthwaite
+    1946). Parts of which one block holds nearly all are taken together, and with the largest if
+    that does not help.
 
     Args:
         tokens: Tokens of the arm, shape (parts, blocks).
@@ -137,17 +142,34 @@ def standardised(
     if not met.any():
         return None
     tokens, steps, share = tokens[met], steps[met], weight[met] / weight[met].sum()
-    own = all_tokens[met] / all_steps[met]
+    tokens, steps, share = _collapsed(tokens, steps, share)
+    whole = steps.sum(axis=1)
+    own = tokens.sum(axis=1) / whole
     value = float(1.0 / (share / own).sum())
-    pull = share / all_steps[met]
-    weigh = pull @ steps
-    m = float(1.0 / (weigh**2).sum())
-    df = m * m / int(np.count_nonzero(weigh)) - 1.0
-    if m < MIN_BLOCKS or df < 1.0:
+    pull = share * (value / own) ** 2 / whole
+    spread = pull**2 @ steps
+    df = float(spread.sum() ** 2 / (spread**2).sum()) - 1.0
+    lever = steps / whole[:, None]
+    if df < MIN_BLOCKS - 1.0 or lever.max() > _MOST_LEVER:
         return Tau(value)
-    off = (pull * (value / own) ** 2) @ (tokens - own[:, None] * steps)
-    sd = math.sqrt(float(((off / (1.0 - weigh)) ** 2).sum()))
-    return _within(value, sd, df, level)
+    off = pull @ ((tokens - own[:, None] * steps) / (1.0 - lever))
+    return _within(value, math.sqrt(float((off**2).sum())), df, level)
+
+
+def _collapsed(
+    tokens: FloatArray, steps: FloatArray, share: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Takes parts together whose spread between blocks cannot be seen."""
+    for into_largest in (False, True):
+        thin = steps.max(axis=1) > _MOST_LEVER * steps.sum(axis=1)
+        if into_largest and thin.any():
+            thin[int(steps.sum(axis=1).argmax())] = True
+        if thin.sum() > 1:
+            tokens, steps, share = (
+                np.concatenate([of[~thin], of[thin].sum(axis=0, keepdims=True)])
+                for of in (tokens, steps, share)
+            )
+    return tokens, steps, share
 
 
 def _within(value: float, sd: float, df: float, level: float) -> Tau:
