@@ -308,3 +308,15 @@ async def test_times_are_those_of_the_clock() -> None:
         _, _, body = await world.exchange("/v1/chat/completions", chat(max_tokens=3))
     told = json.loads(body)["timings"]
     assert (told["prompt_ms"], told["predicted_ms"]) == (40.0, 40.0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_vllm_without_its_flags(*, streamed: bool) -> None:
+    """Nothing is told of a request: null in whole answers, no key in streams."""
+    settings = settings_of(Kind.VLLM, record=Record.NONE)
+    options = {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
+    async with simulated(settings) as world:
+        _, _, body = await world.exchange("/v1/chat/completions", chat(**options))
+    last = events(body)[-1] if streamed else json.loads(body)
+    assert last["usage"]["completion_tokens"] == 12
+    assert last.get("metrics", "no key") == ("no key" if streamed else None)
