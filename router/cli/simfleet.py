@@ -22,6 +22,7 @@ from router.errors import ConfigError, StartError
 from router.simfleet.faults import Fault, FaultError, read_faults
 from router.simfleet.fleet import MODEL, FleetOptions, SimFleet, tau_of
 from router.simfleet.service import FAULTS_PATH
+from router.simfleet.settings import Kind, Record
 from router.simfleet.traffic import Driver
 from router.simulate.load import load_world, world_names
 
@@ -57,6 +58,15 @@ def simfleet(
     speed: Annotated[float, typer.Option(help="Simulated seconds in a second.", min=0.01)] = 1.0,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)] = 0,
     model: Annotated[str, typer.Option(help="Name that the engines serve.")] = MODEL,
+    engine: Annotated[
+        Kind | None, typer.Option(help="What all of them speak, instead of what the world says.")
+    ] = None,
+    engine_version: Annotated[
+        str, typer.Option(help="Version that they speak like; by default the newest one known.")
+    ] = "",
+    record: Annotated[
+        Record, typer.Option(help="vLLM's --per-request-spec-decode-metrics.")
+    ] = Record.SUMMARY,
     write_config: Annotated[
         Path | None, typer.Option(help="Write a configuration for `specroute serve -c` here.")
     ] = None,
@@ -94,7 +104,9 @@ def simfleet(
             asyncio.run(_send(driver, duration, out))
             return
         allowed = host in _LOOPBACK if commands is None else commands
-        options = FleetOptions(host, port, speed, seed, model, allowed)
+        options = FleetOptions(
+            host, port, speed, seed, model, allowed, engine, engine_version, record
+        )
         rehearsal = Rehearsal(write_config, faults)
         asyncio.run(_serve(SimFleet(loaded, options), rehearsal, duration, out))
     except KeyboardInterrupt:

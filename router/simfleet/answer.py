@@ -14,6 +14,8 @@ class Door(StrEnum):
     COMPLETIONS = "/v1/completions"
     RESPONSES = "/v1/responses"
     MESSAGES = "/v1/messages"
+    GENERATE = "/generate"
+    """SGLang's own."""
 
 
 @dataclass(frozen=True, slots=True)

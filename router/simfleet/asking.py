@@ -12,6 +12,7 @@ _LIMITS = {
     Door.COMPLETIONS: ("max_tokens", "n_predict"),
     Door.RESPONSES: ("max_output_tokens",),
     Door.MESSAGES: ("max_tokens",),
+    Door.GENERATE: ("max_new_tokens",),
 }
 _GRAMMARS = ("json_object", "json_schema")
 _FORCED = ("required", "any")
@@ -19,6 +20,8 @@ _FORCED = ("required", "any")
 
 def asked_of(door: Door, body: dict[str, Any], kind: Kind) -> Asked:
     """Reads a body whose members have the right types (see `complaints`)."""
+    if door is Door.GENERATE:
+        body = body | sampling_of(body)
     options = body.get("stream_options") or {}
     openai = door in (Door.CHAT, Door.COMPLETIONS)
     several = door is Door.CHAT or (openai and kind is not Kind.LLAMACPP)
@@ -40,6 +43,12 @@ def asked_of(door: Door, body: dict[str, Any], kind: Kind) -> Asked:
         offers_tools=bool(body.get("tools")),
         tool=_tool(body) if door is Door.CHAT else None,
     )
+
+
+def sampling_of(body: dict[str, Any]) -> dict[str, Any]:
+    """What `/generate` has in a member of its own, the others beside everything else."""
+    given = body.get("sampling_params")
+    return given if isinstance(given, dict) else {}
 
 
 def _limit(door: Door, body: dict[str, Any]) -> int | None:

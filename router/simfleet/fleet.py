@@ -20,7 +20,7 @@ from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.pace import Pace, RealPace
 from router.simfleet.prompts import CLASS_HEADER, Prompts
 from router.simfleet.service import EngineService
-from router.simfleet.settings import EngineSettings, Kind
+from router.simfleet.settings import EngineSettings, Kind, Record
 
 MODEL = "simulated"
 _KINDS = {"llama.cpp": Kind.LLAMACPP, **{kind.value: kind for kind in Kind}}
@@ -38,6 +38,9 @@ class FleetOptions:
         seed: Of all draws.
         model: Name that the engines serve.
         commands: Whether faults can be commanded over HTTP.
+        kind: What all of them speak; None for what the world says.
+        version: That they tell and speak like; "" for the newest one known.
+        record: What vLLM tells of each request.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +49,9 @@ class FleetOptions:
     seed: int = 0
     model: str = MODEL
     commands: bool = True
+    kind: Kind | None = None
+    version: str = ""
+    record: Record = Record.SUMMARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +160,18 @@ class SimFleet:
 
     def _settings(self, pool: PoolSpec) -> EngineSettings:
         return EngineSettings(
-            kind=kind_of(pool.engine),
+            kind=self._kind(pool),
             model=self.options.model,
+            version=self.options.version,
+            record=self.options.record,
             method=pool.method if pool.k else "none",
             num_speculative_tokens=pool.k or None,
             slots=pool.spec.slots,
             context=min(pool.spec.kv_tokens, 32_768),
         )
+
+    def _kind(self, pool: PoolSpec) -> Kind:
+        return self.options.kind or kind_of(pool.engine)
 
     def _prompts(self, settings: EngineSettings, at: int) -> Prompts:
         classes = self.world.traffic.classes
@@ -224,7 +235,7 @@ class SimFleet:
         }
 
     def _pool(self, pool: PoolSpec) -> dict[str, Any]:
-        kind = kind_of(pool.engine).value
+        kind = self._kind(pool).value
         told: dict[str, Any] = {
             "name": pool.name,
             "method": pool.method,

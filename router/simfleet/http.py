@@ -226,8 +226,8 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """A client that only ends its own side still gets its answer."""
-        return self._reply is not None
+        """A client that ends its side has left: that is how engines see it."""
+        return False
 
     def on_message_begin(self) -> None:
         """See httptools."""

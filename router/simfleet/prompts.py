@@ -15,6 +15,7 @@ import numpy as np
 
 from policies.types import ClassId
 from router.simfleet.answer import Asked, Door
+from router.simfleet.asking import sampling_of
 from router.simfleet.words import digest
 
 CLASS_HEADER = "x-sim-class"
@@ -136,7 +137,7 @@ class Prompts:
         self, class_id: ClassId, body: dict[str, Any], headers: Mapping[str, str]
     ) -> int | None:
         """Tokens after which the model would end by itself; None where it may not."""
-        if body.get("ignore_eos") is True:
+        if True in (body.get("ignore_eos"), sampling_of(body).get("ignore_eos")):
             return None
         hint = headers.get(TOKENS_HEADER, "")
         if hint.isdigit():
@@ -153,8 +154,8 @@ def prompt_of(door: Door, body: dict[str, Any]) -> tuple[int, bytes]:
 
 def _texts(door: Door, body: dict[str, Any]) -> Iterator[str]:
     yield from _content(body.get("system") or body.get("instructions"))
-    if door is Door.COMPLETIONS:
-        yield from _content(body.get("prompt"))
+    if door in (Door.COMPLETIONS, Door.GENERATE):
+        yield from _content(body.get("prompt" if door is Door.COMPLETIONS else "text"))
         return
     given = body.get("input") if door is Door.RESPONSES else body.get("messages")
     if isinstance(given, str):

@@ -48,9 +48,9 @@ _OPEN = {
     Kind.LLAMACPP: frozenset({"/health", "/v1/models", "/models"}),
 }
 _DOORS = {
-    Kind.VLLM: frozenset(Door),
-    Kind.SGLANG: frozenset({Door.CHAT, Door.COMPLETIONS}),
-    Kind.LLAMACPP: frozenset(Door),
+    Kind.VLLM: frozenset(Door) - {Door.GENERATE},
+    Kind.SGLANG: frozenset({Door.CHAT, Door.COMPLETIONS, Door.GENERATE}),
+    Kind.LLAMACPP: frozenset(Door) - {Door.GENERATE},
 }
 _NUMBERS = ("temperature", "top_p", "max_tokens", "n", "presence_penalty", "frequency_penalty")
 _METRICS_TYPE = {

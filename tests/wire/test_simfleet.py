@@ -30,6 +30,8 @@ NOT_SIMULATED = {
     "completions_logprobs_stream": "no logprobs",
     "chat_stop": "no stop texts: nothing a simulated engine writes holds one",
     "chat_meta_info": "fewer times than the engine tells",
+    "native_generate": "fewer times than the engine tells",
+    "native_generate_stream": "fewer times than the engine tells",
     "stream_killed": "broken off; see the faults",
     "stream_terminated": "broken off; see the faults",
     "stream_engine_dies": "broken off; see the faults",

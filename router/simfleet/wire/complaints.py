@@ -328,7 +328,8 @@ def anthropic(complaint: Complaint) -> Complaint:
 
 def required(door: Door) -> str:
     """The field without which there is no prompt."""
-    return {Door.COMPLETIONS: "prompt", Door.RESPONSES: "input"}.get(door, "messages")
+    named = {Door.COMPLETIONS: "prompt", Door.RESPONSES: "input", Door.GENERATE: "text"}
+    return named.get(door, "messages")
 
 
 def dying_stream(complaints: Complaints) -> list[bytes]:

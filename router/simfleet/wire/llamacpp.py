@@ -51,7 +51,7 @@ class LlamaMouth:
                 made["stop_reason"] = stop_reason(answer.choices[0])
                 made["usage"] |= {"output_tokens": _counted(answer).tokens}
                 return dump(made)
-            case Door.RESPONSES:
+            case _:
                 return dump(self._whole_response(answer))
 
     def _head(self, answer: Answer, choices: list[Object]) -> Object:
@@ -77,7 +77,7 @@ class LlamaMouth:
                 block = {"type": "text", "text": ""}
                 content = {"type": "content_block_start", "index": 0, "content_block": block}
                 return named("message_start", start) + named("content_block_start", content)
-            case Door.RESPONSES:
+            case _:
                 return self._response_opening(answer)
 
     def _text(self, answer: Answer, choice: Choice, text: str, piece: Piece, at: int) -> bytes:
@@ -103,7 +103,7 @@ class LlamaMouth:
                 delta = {"type": "text_delta", "text": text}
                 told = {"type": "content_block_delta", "index": 0, "delta": delta}
                 return named("content_block_delta", told)
-            case Door.RESPONSES:
+            case _:
                 name = "response.output_text.delta"
                 return named(name, {"type": name, "item_id": answer.item_id, "delta": text})
 
@@ -122,7 +122,7 @@ class LlamaMouth:
                     + named("message_delta", item)
                     + named("message_stop", {"type": "message_stop"})
                 )
-            case Door.RESPONSES:
+            case _:
                 return self._response_end(answer, choice)
 
     def _chat_end(self, answer: Answer, choice: Choice) -> bytes:

@@ -26,6 +26,8 @@ class SglangMouth:
 
     def step(self, answer: Answer, choice: Choice, piece: Piece) -> list[bytes]:
         """See `Mouth`."""
+        if answer.asked.door is Door.GENERATE:
+            return [event(self._native(answer, choice)), *([DONE] if answer.done else [])]
         chat = answer.asked.door is Door.CHAT
         deltas = self._chat(answer, choice, piece) if chat else self._completion(choice, piece)
         choices = [(choice, {**delta, "logprobs": None, "finish_reason": None}) for delta in deltas]
@@ -45,6 +47,8 @@ class SglangMouth:
 
     def whole(self, answer: Answer) -> bytes:
         """See `Mouth`."""
+        if answer.asked.door is Door.GENERATE:
+            return dump(self._native(answer, answer.choices[0]))
         made = self._head(answer, answer.choices[0])
         if answer.asked.door is Door.CHAT:
             made["object"] = "chat.completion"
@@ -54,6 +58,11 @@ class SglangMouth:
         made["metadata"] = {"weight_version": "default", "weight_versions": versions}
         details = self._details(answer)
         return dump({**made, "sglext": details} if details else made)
+
+    def _native(self, answer: Answer, choice: Choice) -> Object:
+        """All of the answer so far; the record comes with its end."""
+        meta = self._meta(answer, choice)
+        return {"text": choice.text, "output_ids": choice.ids, "meta_info": meta}
 
     def _head(self, answer: Answer, choice: Choice) -> Object:
         chat = answer.asked.door is Door.CHAT
@@ -184,9 +193,9 @@ class SglangMouth:
     def _meta(self, answer: Answer, choice: Choice) -> Object:
         timing, began = answer.timing, float(answer.began)
         stopped = choice.finish in _STOPPED
-        length = {"type": "length", "length": choice.tokens}
+        length = {"type": "length", "length": choice.tokens} if choice.finish else None
         total_s = (timing.first_ms + timing.generation_ms) / 1000
-        return {
+        made = {
             "id": choice.response_id,
             "finish_reason": {"type": "stop", "matched": _EOS} if stopped else length,
             "prompt_tokens": answer.prompt_tokens,
@@ -198,6 +207,10 @@ class SglangMouth:
             "cached_tokens": answer.cached_tokens,
             "cached_tokens_details": {"device": answer.cached_tokens, "host": 0},
             "dp_rank": None,
+        }
+        if not choice.finish:
+            return made
+        return made | {
             "e2e_latency": total_s,
             **self.figures(choice),
             "request_received_ts": began,

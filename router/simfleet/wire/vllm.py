@@ -49,7 +49,7 @@ class VllmMouth:
                 return self._responses.whole(answer)
             case Door.COMPLETIONS:
                 return dump(self._whole_completion(answer))
-            case Door.CHAT:
+            case _:
                 return dump(self._whole_chat(answer))
 
     def _head(self, answer: Answer) -> Object:

@@ -64,3 +64,13 @@ def test_faults_that_are_none(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"faults\.yaml"):
         read_orders(path)
+
+
+def test_engines_can_speak_otherwise_than_the_world_says(tmp_path: Path) -> None:
+    """The table and the configuration say so."""
+    path = tmp_path / "sim.yaml"
+    arguments = ["simfleet", "--world", "rtx5090", "--port", "0", "--duration", "0.1"]
+    more = ["--engine", "vllm", "--engine-version", "0.28.0", "--write-config", str(path)]
+    result = runner.invoke(app, [*arguments, *more])
+    assert {pool.engine for pool in load_config(path).routes[0].pools} == {"vllm"}
+    assert result.output.count("vllm 0.28.0") == 6

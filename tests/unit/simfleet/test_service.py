@@ -308,3 +308,40 @@ async def test_times_are_those_of_the_clock() -> None:
         _, _, body = await world.exchange("/v1/chat/completions", chat(max_tokens=3))
     told = json.loads(body)["timings"]
     assert (told["prompt_ms"], told["predicted_ms"]) == (40.0, 40.0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_vllm_without_its_flags(*, streamed: bool) -> None:
+    """Nothing is told of a request: null in whole answers, no key in streams."""
+    settings = settings_of(Kind.VLLM, record=Record.NONE)
+    options = {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
+    async with simulated(settings) as world:
+        _, _, body = await world.exchange("/v1/chat/completions", chat(**options))
+    last = events(body)[-1] if streamed else json.loads(body)
+    assert last["usage"]["completion_tokens"] == 12
+    assert last.get("metrics", "no key") == ("no key" if streamed else None)
+
+
+@pytest.mark.parametrize(
+    ("version", "named"),
+    [
+        ("0.5.23", {"spec_num_correct_drafts"}),
+        ("0.5.15", {"spec_num_correct_drafts", "spec_accepted_drafts"}),
+        ("0.5.10", {"spec_accept_token_num"}),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_sglangs_own_endpoint_under_all_names(
+    version: str, named: set[str], *, streamed: bool
+) -> None:
+    """The record needs no flag there; accepted tokens are called as the version calls them."""
+    names = {"spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num"}
+    sampling = {"max_new_tokens": 12, "ignore_eos": True}
+    asked = {"text": "Go on.", "sampling_params": sampling, "stream": streamed}
+    async with simulated(settings_of(Kind.SGLANG, version=version)) as world:
+        _, _, body = await world.exchange("/generate", asked)
+        accepted = world.machine.counters.accepted
+    told = events(body)[-1] if streamed else json.loads(body)
+    meta = told["meta_info"]
+    assert meta["completion_tokens"] == len(told["output_ids"]) == 12
+    assert {key: meta[key] for key in names if key in meta} == dict.fromkeys(named, accepted)
