@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from policies.sim.acceptance import acceptance_of
 from policies.sim.compare import Yardstick, yardstick
 from policies.sim.curves import speedup
-from policies.sim.references import REFERENCES, FixedPool
+from policies.sim.references import REFERENCES, FixedPool, LeastLoaded
 from policies.sim.spec import WorldSpec
 from policies.sim.world import Run
 from policies.types import FloatArray
@@ -97,6 +98,14 @@ def portrait(world: WorldSpec, seeds: int) -> str:
         f"What references gain over all servers decoding plainly:\n\n{_references(sticks)}"
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _pace(stick: Yardstick) -> str:
+    began = time.process_time()
+    stick.run(LeastLoaded())
+    took = time.process_time() - began
+    count = len(stick.known)
+    return f"{count} requests take {took:.1f} s of CPU: {60 * count / took:,.0f} a minute."
 
 
 def _pools(world: WorldSpec) -> str:
