@@ -186,8 +186,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _percent(by_seed: Sequence[float]) -> str:
-    error = float(np.std(by_seed, ddof=1)) / len(by_seed) ** 0.5 if len(by_seed) > 1 else 0.0
-    return f"{np.mean(by_seed):.1%} ± {error:.1%}".replace("%", " %")
+    """Mean of a share, with its standard error where there are seeds to tell it."""
+    told = f"{np.mean(by_seed):.1%}"
+    if len(by_seed) > 1:
+        told += f" ± {np.std(by_seed, ddof=1) / len(by_seed) ** 0.5:.1%}"
+    return told.replace("%", " %")
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
