@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from policies.sim.acceptance import acceptance_of
 from policies.sim.compare import Yardstick, yardstick
 from policies.sim.curves import speedup
-from policies.sim.references import REFERENCES, FixedPool
+from policies.sim.references import REFERENCES, FixedPool, LeastLoaded
 from policies.sim.spec import WorldSpec
 from policies.sim.world import Run
 from policies.types import FloatArray
@@ -99,6 +100,14 @@ def portrait(world: WorldSpec, seeds: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _pace(stick: Yardstick) -> str:
+    began = time.process_time()
+    stick.run(LeastLoaded())
+    took = time.process_time() - began
+    count = len(stick.known)
+    return f"{count} requests take {took:.1f} s of CPU: {60 * count / took:,.0f} a minute."
+
+
 def _pools(world: WorldSpec) -> str:
     header = ("pool", "method", "k", "engine", "replicas", "step over plain", "slots")
     plain = float(world.plain.spec.cost.seconds(1.0, 0.0, 500.0))
@@ -177,8 +186,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _percent(by_seed: Sequence[float]) -> str:
-    error = float(np.std(by_seed, ddof=1)) / len(by_seed) ** 0.5 if len(by_seed) > 1 else 0.0
-    return f"{np.mean(by_seed):.1%} ± {error:.1%}".replace("%", " %")
+    """Mean of a share, with its standard error where there are seeds to tell it."""
+    told = f"{np.mean(by_seed):.1%}"
+    if len(by_seed) > 1:
+        told += f" ± {np.std(by_seed, ddof=1) / len(by_seed) ** 0.5:.1%}"
+    return told.replace("%", " %")
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
