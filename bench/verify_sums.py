@@ -98,10 +98,12 @@ async def run(seconds: float, rate: float) -> Found:
     with tempfile.TemporaryDirectory(prefix="sums-") as name:
         folder = Path(name)
         server = Server(folder)
+        running: dict[str, asyncio.subprocess.Process] = {}
         await server.start()
         try:
             names = [f"p{number}" for number in range(_PROCESSES)]
-            running = {of: await _process(server.url, of, folder, rate) for of in (*names, "p+")}
+            for of in (*names, "p+"):
+                running[of] = await _process(server.url, of, folder, rate)
             for process in running.values():
                 await _ready(process)
             began = time.monotonic()
@@ -128,6 +130,9 @@ async def run(seconds: float, rate: float) -> Found:
             with server.client() as client:
                 held = _held(client)
         finally:
+            for process in running.values():
+                if process.returncode is None:
+                    process.kill()
             await server.stop()
     told = {of: json.loads(output) for of, output in outputs.items()}
     return Found(lines, told, killed, held, took)
