@@ -21,7 +21,7 @@ from policies.cost import typical_tokens
 from policies.estimators.increments import effect_fields, increments
 from policies.types import SpecUsage, Status, Trial
 from router.classify.base import CLASSES
-from router.estimates.layout import BLOCK_S, Cells, keep_largest_parts, merge_cells
+from router.estimates.layout import BLOCK_S, Cells, keep_largest, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
 from router.types import POOLED, SegmentId
@@ -49,7 +49,7 @@ def block(rng: random.Random) -> Cells:
         merge_cells(cells, {(arm_id, class_id, POOLED): added})
         for part in (rng.choice(segments), SegmentId(f"~{rng.randrange(5)}")):
             merge_cells(cells, {(arm_id, class_id, part): small})
-    keep_largest_parts(cells)
+    keep_largest(cells)
     return cells
 
 

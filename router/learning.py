@@ -51,13 +51,16 @@ class Learning:
         clock = self._ground.clock
         try:
             past = await route.reader.refresh()
+            await self._claim(route)
         except StoreError as error:
             self.failed("read", error)
             past = route.reader.past()
         else:
             self._last_read = clock.monotonic()
             self._answered("read")
-        for snapshot in route.builder.steps(past, self._ground.writer.slots.wall()):
+        wall = self._ground.writer.slots.wall()
+        counted = route.servers.counted.estimates(wall)
+        for snapshot in route.builder.steps(past, wall, counted):
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)
@@ -66,6 +69,13 @@ class Learning:
             if plan is not None:
                 route.parts.chooser.plan = plan
             await asyncio.sleep(0)
+
+    async def _claim(self, route: ServedRoute) -> None:
+        """Tells who attributes the engines' counters which classes made how many tokens."""
+        counted, history = route.servers.counted, route.reader.history
+        slots = counted.missing(history.settled_made, self._ground.writer.slots.wall())
+        if slots:
+            counted.learn(await history.read_made(slots))
 
     async def _learn_segment_key(self, fingerprints: Fingerprints) -> None:
         """Reads the key that all processes hash applications with; makes it if it is missing."""

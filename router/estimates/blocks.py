@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from sys import intern
 
 from policies.estimators.cells import CellSums, add
-from policies.types import Arm, ArmId, ClassId
+from policies.estimators.load import by_band
+from policies.types import Arm, ArmId, ClassId, Counts
 from router.estimates.durations import Rows, rows_of
-from router.estimates.layout import Cells, segment_of
+from router.estimates.layout import COMMON, Cells, segment_of
 from router.estimates.parts import Strata, is_load, strata_of
 from router.types import POOLED, SegmentId
 
@@ -30,6 +31,7 @@ class Block:
         loads: The same by load band, of the same requests.
         durations: Histograms of each class.
         sizes: Requests by segment.
+        common: What is an arm's and of no class, by band of load.
     """
 
     cells: Sums
@@ -37,6 +39,7 @@ class Block:
     loads: Mapping[ClassId, Strata]
     durations: Mapping[ClassId, Rows]
     sizes: Mapping[SegmentId, int]
+    common: Mapping[ArmId, Mapping[int, Counts]] = field(default_factory=dict)
 
 
 def parse(arms: Sequence[Arm], cells: Cells) -> Generator[None, None, Block]:
@@ -44,7 +47,11 @@ def parse(arms: Sequence[Arm], cells: Cells) -> Generator[None, None, Block]:
     by_class: dict[ClassId, dict[SegmentId, dict[ArmId, CellSums]]] = {}
     sizes: Counter[SegmentId] = Counter()
     read = 0
+    common: dict[ArmId, dict[str, Counts]] = {}
     for (arm_id, class_id, part), fields in cells.items():
+        if class_id == COMMON:
+            common.setdefault(arm_id, {})[part] = fields
+            continue
         cell = CellSums.of(fields)
         name = SegmentId(intern(part))  # blocks share their names
         by_class.setdefault(class_id, {}).setdefault(name, {})[arm_id] = cell
@@ -67,7 +74,8 @@ def parse(arms: Sequence[Arm], cells: Cells) -> Generator[None, None, Block]:
         for arm_id, cell in pooled.items():
             whole[arm_id, class_id] = replace(cell, latency={}, log_cost={})
         yield
-    return Block(whole, strata, loads, durations, sizes)
+    bands_of = {arm_id: by_band(parts) for arm_id, parts in common.items()}
+    return Block(whole, strata, loads, durations, sizes, bands_of)
 
 
 def summed(blocks: Iterable[Sums]) -> dict[tuple[ArmId, ClassId], CellSums]:

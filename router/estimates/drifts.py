@@ -96,20 +96,34 @@ class Drifts:
         self._arms = arms
         self._detect = detect
         self._since: dict[tuple[ClassId, ArmId], int] = {}
+        self._looked: dict[tuple[ClassId, ArmId, str], tuple[int, Shift | None]] = {}
+        """The last block looked at of each figure, and what was found: once for each block."""
 
     def look(
         self, class_id: ClassId, series: Mapping[ArmId, CellSeries], wall: float
     ) -> Iterator[Event]:
         """Looks at the cells of a class; what changed is an event and shortens their memory."""
+        growing = int(wall // BLOCK_S)
         for arm_id, of in series.items():
             for figure, blocks in (("tau", of.tau), ("cost", of.cost)):
-                shift = self._detect(blocks) if blocks else None
+                shift = self._look((class_id, arm_id, figure), blocks, growing)
                 if shift is None:
                     continue
                 key = (class_id, arm_id)
                 self._since[key] = max(shift.block, self._since.get(key, shift.block))
                 change = Change(figure, shift.block * BLOCK_S, shift.before, shift.after)
                 yield Event(wall, DRIFT, class_id, POOLED, arm_id, change=change)
+
+    def _look(
+        self, key: tuple[ClassId, ArmId, str], blocks: Sequence[BlockSum], growing: int
+    ) -> Shift | None:
+        whole = [block for block in blocks if block.block < growing]
+        if not whole:
+            return None
+        looked = self._looked.get(key)
+        if looked is None or looked[0] != whole[-1].block:
+            looked = self._looked[key] = whole[-1].block, self._detect(whole)
+        return looked[1]
 
     def weights(self, class_id: ClassId, numbers: Sequence[int], weights: FloatArray) -> FloatArray:
         """Weights of blocks by arm, shape (blocks, arms): 0 for what came before a change."""
@@ -123,3 +137,4 @@ class Drifts:
     def forget(self, oldest: int) -> None:
         """Forgets changes before the oldest block that is known."""
         self._since = {key: since for key, since in self._since.items() if since > oldest}
+        self._looked = {key: seen for key, seen in self._looked.items() if seen[0] >= oldest}

@@ -88,6 +88,11 @@ LOAD = "~"
 """Begins the name of a part that is a band of load: `~0`, `~1`, …; they are few and always kept."""
 
 
+COMMON = ClassId("*")
+"""Class of the cells that hold what is an arm's and of no class: how long steps and prefill take,
+by band of load. No class of requests can be called so."""
+
+
 def slot_at(wall: float) -> int:
     """Number of the slot that contains a wall time."""
     return int(wall // SLOT_S)
@@ -208,6 +213,7 @@ def keep_largest(cells: Cells, most_parts: int = MAX_PARTS) -> None:
         whole: Counter[str] = Counter()
         for key, fields in cells.items():
             whole[key[position]] += 0 if key[2] else max(fields.get("n", 0), 0)
+        whole.pop(COMMON, None)
         lost = _beyond(whole, most)
         for key in [key for key in cells if key[position] in lost]:
             del cells[key]

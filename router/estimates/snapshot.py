@@ -27,6 +27,7 @@ from policies.estimators.verdict import MARGIN, Gain, fixed_sample_gain, gain_of
 from policies.estimators.window import exponential_weight
 from policies.types import Arm, ArmId, ArmView, ClassId, FloatArray, Prior, Source, Status
 from router.estimates.blocks import Block, Sums, parse, summed
+from router.estimates.costs import ArmCosts, Costs
 from router.estimates.drifts import CellSeries, Detector, Drifts, costs_of, never, series_of
 from router.estimates.durations import Durations
 from router.estimates.events import CLASS_SPLITS, DRIFT, SEGMENT_DIFFERS, Event, Events
@@ -90,6 +91,8 @@ class Snapshot:
     classes: Mapping[ClassId, ClassSnapshot]
     events: tuple[Event, ...] = ()
     """The newest last; each for as long as what it is about is told apart."""
+    costs: Mapping[ArmId, ArmCosts] = field(default_factory=dict)
+    """Models of the time of steps and prefill, by arm."""
 
     def views(self) -> Iterator[tuple[ClassId, SegmentId, ArmView]]:
         """All that a policy is asked about; `POOLED` is the class, or the rest of it."""
@@ -140,6 +143,7 @@ class SnapshotBuilder:
         self._split: set[ClassId] = set()
         self._events = Events()
         self._drifts = Drifts(arms, detect)
+        self._costs = Costs(arms)
 
     def build(self, past: Past, wall: float, counted: Counted = _NO_COUNTS) -> Snapshot:
         """Turns sums into what is known.
@@ -170,11 +174,12 @@ class SnapshotBuilder:
             classes[class_id] = yield from self._class(class_id, of, window, bands)
             self._note(classes[class_id], wall)
             yield None
+        costs = yield from self._costs.look(list(window.blocks.values()), window.weights, wall)
         oldest = min(window.blocks, default=0)
         self._drifts.forget(oldest)
         self._events.keep(lambda event: _stands(event, classes, oldest))
         self._version += 1
-        yield Snapshot(self._version, wall, self._arms, classes, self._events.newest())
+        yield Snapshot(self._version, wall, self._arms, classes, self._events.newest(), costs)
 
     def _window(self, past: Past, wall: float, counted: Counted) -> Generator[None, None, _Window]:
         blocks: dict[int, Block] = {}

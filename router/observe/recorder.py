@@ -7,12 +7,16 @@ from functools import partial
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
-from policies.types import ArmId, Status, Trial
+from policies.types import Status, Trial
 from router.clock import Clock
+from router.engines.counters import COUNTERS_MOVE, Moves
+from router.estimates.extras import made_by, more_cells
 from router.estimates.layout import part_of
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
+from router.fleet.model import RouteFacts
+from router.fleet.scrape import interval_s
 from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
 from router.observe.metrics import Metrics
 from router.types import AttemptEnd, Decision, Outcome, RequestContext, TenantId
@@ -30,7 +34,7 @@ class Recorder:
         decision_log: DecisionLog,
         clock: Clock,
         *,
-        baseline: ArmId | None = None,
+        route: RouteFacts | None = None,
     ) -> None:
         """Takes nothing yet.
 
@@ -39,11 +43,19 @@ class Recorder:
             metrics: Takes counts and durations.
             decision_log: Takes a line for each request.
             clock: Time.
-            baseline: Of the route, for the ledger.
+            route: Its pools: which of them is the baseline, which draft, whose counters are read.
         """
         self._writer = writer
         metrics.put_off(writer.work_out)
-        self._baseline = baseline
+        self._baseline = route.baseline if route else None
+        pools = route.pools if route else {}
+        self._plain = frozenset(arm for arm, pool in pools.items() if not pool.speculative)
+        self._moves = {
+            arm: COUNTERS_MOVE.get(pool.adapter.name)
+            for arm, pool in pools.items()
+            if interval_s(pool) > 0
+        }
+        """When counters move, of the pools whose counters are read."""
         self._metrics = metrics
         self._decision_log = decision_log
         self._clock = clock
@@ -67,16 +79,26 @@ class Recorder:
     def _learned(self, made: DecisionRecord, trial: Trial, tenant: TenantId) -> Learned | None:
         """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
         try:
-            class_id = made.classification.class_id
-            self._metrics.observe(made.model, class_id, made.decision, made.outcome)
+            class_id, arm_id, outcome = trial.class_id, trial.arm_id, made.outcome
+            self._metrics.observe(made.model, class_id, made.decision, outcome)
+            sums = increments(trial, typical_tokens(class_id))
+            moves = self._moves.get(arm_id)
             return Learned(
                 model=made.model,
-                arm_id=trial.arm_id,
-                class_id=trial.class_id,
-                sums=increments(trial, typical_tokens(trial.class_id)),
+                arm_id=arm_id,
+                class_id=class_id,
+                sums=sums,
                 part=part_of(made.segment, made.classification.copy_ratio),
+                also=more_cells(trial, sums, self._plain),
                 tenant=tenant,
-                ledger=ledger_counts(made.outcome, self._baseline),
+                ledger=ledger_counts(outcome, self._baseline),
+                made=moves
+                and made_by(
+                    trial,
+                    outcome,
+                    made.wall - self._writer.slots.behind_host_s(),
+                    at_the_end=moves is Moves.AT_THE_END,
+                ),
             )
         except Exception:  # noqa: BLE001
             # See above.
