@@ -92,8 +92,9 @@ class Recorder:
                 also=more_cells(trial, sums, self._plain),
                 tenant=tenant,
                 ledger=ledger_counts(outcome, self._baseline),
-                made=moves
-                and made_by(
+                made=None
+                if moves is None
+                else made_by(
                     trial,
                     outcome,
                     made.wall - self._writer.slots.behind_host_s(),
