@@ -9,9 +9,9 @@ import pytest
 
 from policies.cost import typical_tokens
 from policies.estimators.increments import effect_fields, increments
-from policies.types import Counts, SpecUsage, Status, Trial
+from policies.types import ArmId, ClassId, Counts, SpecUsage, Status, Trial
 from router.estimates.extras import made_by, more_cells
-from router.estimates.layout import COMMON, CellKey
+from router.estimates.layout import COMMON
 from router.estimates.made import Made
 from tests.support.builders import CHAT, FAST, PLAIN, outcome
 
@@ -30,9 +30,12 @@ def trial(**more: Any) -> Trial:
     return Trial(CHAT, FAST, Status.OK, streamed=True, propensity=0.5, **{**given, **more})
 
 
-def cells(of: Trial) -> dict[CellKey, Counts]:
+def cells(of: Trial) -> dict[tuple[ArmId, ClassId, str], Counts]:
     """Its further cells."""
-    return dict(more_cells(of, increments(of, typical_tokens(CHAT)), {PLAIN}))
+    return {
+        (a, c, str(part)): sums
+        for (a, c, part), sums in more_cells(of, increments(of, typical_tokens(CHAT)), {PLAIN})
+    }
 
 
 def test_the_band_of_load_of_its_class_gets_what_bears_on_effects() -> None:
