@@ -56,7 +56,8 @@ class SpecUsage:
     num_speculative_tokens: int | None = None
     source: Source = Source.REQUEST
     exact_drafted: bool = True
-    """False where `drafted` is nominal (steps times k); it is then shown nowhere as a rate."""
+    """Whether `drafted` was counted; else it is steps times a configured length, of which no rate
+    is made."""
 
 
 @value

@@ -195,8 +195,12 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
 
 def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
     sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
-    k, drafted = spec.num_speculative_tokens, spec.drafted if spec.exact_drafted else None
-    if k is None or (drafted is not None and drafted != k * sum(counts)):
+    k = spec.num_speculative_tokens
+    if (
+        k is None
+        or not spec.exact_drafted
+        or (spec.drafted is not None and spec.drafted != k * sum(counts))
+    ):
         return  # drafts of other lengths: a short one accepted whole is not one that stopped
     full = acceptance.stopped_early(counts, k)
     if full is not None:
