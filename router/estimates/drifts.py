@@ -96,17 +96,37 @@ class Drifts:
         self._arms = arms
         self._detect = detect
         self._since: dict[tuple[ClassId, ArmId], int] = {}
+        self._asked: dict[tuple[ClassId, ArmId, str], int] = {}
 
     def look(
-        self, class_id: ClassId, series: Mapping[ArmId, CellSeries], wall: float
+        self,
+        class_id: ClassId,
+        series: Mapping[ArmId, CellSeries],
+        *,
+        complete: int,
+        wall: float,
     ) -> Iterator[Event]:
-        """Looks at the cells of a class; what changed is an event and shortens their memory."""
+        """Looks at the cells of a class; what changed is an event and shortens their memory.
+
+        The detector is asked once for each new block, about the blocks since the last change.
+
+        Args:
+            class_id: The class.
+            series: Its cells.
+            complete: The newest block that will not change any more.
+            wall: The moment.
+        """
         for arm_id, of in series.items():
-            for figure, blocks in (("tau", of.tau), ("cost", of.cost)):
-                shift = self._detect(blocks) if blocks else None
+            key = (class_id, arm_id)
+            since = self._since.get(key, 0)
+            for figure, known in (("tau", of.tau), ("cost", of.cost)):
+                blocks = [one for one in known if since <= one.block <= complete]
+                if not blocks or self._asked.get((*key, figure)) == blocks[-1].block:
+                    continue
+                self._asked[*key, figure] = blocks[-1].block
+                shift = self._detect(blocks)
                 if shift is None:
                     continue
-                key = (class_id, arm_id)
                 self._since[key] = max(shift.block, self._since.get(key, shift.block))
                 change = Change(figure, shift.block * BLOCK_S, shift.before, shift.after)
                 yield Event(wall, DRIFT, class_id, POOLED, arm_id, change=change)
@@ -121,5 +141,6 @@ class Drifts:
         return made
 
     def forget(self, oldest: int) -> None:
-        """Forgets changes before the oldest block that is known."""
+        """Forgets changes and looks before the oldest block that is known."""
+        self._asked = {key: block for key, block in self._asked.items() if block >= oldest}
         self._since = {key: since for key, since in self._since.items() if since > oldest}
