@@ -123,7 +123,7 @@ def test_steps_counted_in_a_stream_stand_for_themselves() -> None:
     """Nothing is known of drafts then."""
     spec = SpecUsage(43, num_speculative_tokens=3, source=Source.STREAM)
     sums = increments(replace(TRIAL, spec=spec), 53)
-    assert (sums["source.stream"], sums["steps"], sums["steps.tokens"]) == (1, 43, 53)
+    assert (sums["source.stream"], sums["stream"], sums["stream.tokens"]) == (1, 43, 53)
     assert not {"accepted", "drafted", "hist.0", "alpha.accepted"} & sums.keys()
 
 
