@@ -1,0 +1,1 @@
+"""Engines and fleets as a model: what a world of published numbers would do with requests."""
