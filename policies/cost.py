@@ -46,6 +46,10 @@ _WHOLE_KINDS = tuple(f"w{band}" for band in range(MAX_BAND + 1))
 KINDS = (STREAM_KIND, *_WHOLE_KINDS)
 """All kinds of strata."""
 
+UNKNOWN_LENGTH = "x"
+LENGTH_BANDS = (*(str(band) for band in range(MAX_BAND + 1)), UNKNOWN_LENGTH)
+"""Bands of lengths of answers: powers of two, as in the kinds of strata, and what is not known."""
+
 
 def typical_tokens(class_id: ClassId) -> int:
     """Typical completion tokens of the class; an unknown class takes `other`.
@@ -72,6 +76,18 @@ def known_duration(seconds: float | None) -> float | None:
 def known_tokens(trial: Trial) -> int | None:
     """Completion tokens if the number can be true; else None."""
     return trial.tokens if trial.tokens is not None and 0 < trial.tokens <= MAX_TOKENS else None
+
+
+def length_band(tokens: int | None) -> str:
+    """Band of an answer's length: floor(log2(tokens)).
+
+    Example:
+        >>> length_band(1), length_band(255), length_band(None)
+        ('0', '7', 'x')
+    """
+    if tokens is None:
+        return UNKNOWN_LENGTH
+    return LENGTH_BANDS[min(tokens.bit_length() - 1, MAX_BAND)]
 
 
 def log_cost(trial: Trial, typical_tokens: int) -> tuple[str, float] | None:

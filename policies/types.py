@@ -55,6 +55,8 @@ class SpecUsage:
     """Histogram over the steps that had a draft: index j holds the steps that accepted j."""
     num_speculative_tokens: int | None = None
     source: Source = Source.REQUEST
+    exact_drafted: bool = True
+    """False where `drafted` is nominal (steps times k); it is then shown nowhere as a rate."""
 
 
 @value
@@ -73,6 +75,12 @@ class Trial:
     tokens: int | None = None
     """Completion tokens by the engine's count."""
     spec: SpecUsage | None = None
+    queue_s: float | None = None
+    """Wait for a place, before the arm was drawn; in no other duration."""
+    overhead_s: float | None = None
+    """What the router added."""
+    held: bool = False
+    """The client held its answer up: censored, so it brings no durations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,15 @@ import numpy as np
 
 from policies.cost import LOG_COST_RANGE
 from policies.estimators import acceptance, histogram
-from policies.estimators.increments import FIXED_POINT, LATENCIES, MAX_HISTOGRAM, increments
+from policies.estimators.increments import (
+    FIXED_POINT,
+    LATENCIES,
+    MAX_HISTOGRAM,
+    STEP_FIELDS,
+    WHOLE,
+    increments,
+)
+from policies.estimators.tau import StepSums
 from policies.types import Arm, ArmId, ArmView, ClassId, Counts, Source, Status
 
 if TYPE_CHECKING:
@@ -27,12 +35,14 @@ __all__ = ["CellSums", "LogCostSums", "add", "add_counts", "arm_view", "incremen
 
 _PLAIN = frozenset(
     (
-        *("n", "tokens", "tokens.n", "steps", "steps.n", "steps.tokens", "accepted", "accepted.n"),
-        *("drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early", "bad"),
+        *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "bad"),
+        *("drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early"),
+        *(name for fields in STEP_FIELDS.values() for name in fields),
         *(f"status.{status}" for status in Status),
         *(f"source.{source}" for source in Source),
     )
 )
+_HISTOGRAMS = frozenset((*LATENCIES, *WHOLE.values()))
 _LARGEST = 2**62
 
 
@@ -52,7 +62,7 @@ class CellSums:
     Attributes:
         plain: Sums by field name, for fields without a family.
         accepted_per_step: Drafts by number of accepted tokens.
-        latency: Family (`ttft`, `tpot`, `e2e`, `e2ew`) to histogram.
+        latency: Family (`increments.LATENCIES`, `increments.WHOLE`) to histogram.
         log_cost: Kind of stratum to its sums.
         ignored: Fields that were unknown or could not be true.
     """
@@ -110,12 +120,27 @@ class CellSums:
         reported = self.plain.get("tokens.n", 0)
         return self.plain.get("tokens", 0) / reported if reported else None
 
+    def steps(self, source: Source) -> StepSums:
+        """Steps that were learned in one way; empty where none were."""
+        fields = STEP_FIELDS.get(source)
+        if fields is None:
+            return StepSums()
+        steps, n, tokens, tt, ts, ss = (self.plain.get(name, 0) for name in fields)
+        return StepSums(n, tokens, steps, tt, ts, ss)
+
+    @property
+    def best_source(self) -> Source | None:
+        """The best way in which steps of this cell were learned; None where they were not."""
+        return next((source for source in STEP_FIELDS if self.steps(source).steps), None)
+
     @property
     def acceptance_length(self) -> float | None:
-        """Tokens per decode step (tau), over requests that reported both."""
-        return acceptance.acceptance_length(
-            self.plain.get("steps.tokens", 0), self.plain.get("steps", 0)
-        )
+        """Tokens per decode step (tau), by the best source, over requests that reported both."""
+        source = self.best_source
+        if source is None:
+            return None
+        sums = self.steps(source)
+        return acceptance.acceptance_length(sums.tokens, sums.steps)
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -142,7 +167,7 @@ class CellSums:
         return acceptance.position_rates(counts, k)
 
     def histogram(self, name: str) -> Mapping[int, int]:
-        """Histogram of a latency: `ttft`, `tpot`, `e2e` or `e2ew`."""
+        """Histogram of a latency, by family."""
         return self.latency.get(name, {})
 
     def quantile(self, name: str, q: float) -> float | None:
@@ -197,7 +222,7 @@ def _place(name: str) -> tuple[str, str | int] | None:
         return "", name
     family, _, rest = name.partition(".")
     most = MAX_HISTOGRAM if family == "hist" else histogram.MAX_INDEX
-    if family == "hist" or family in LATENCIES:
+    if family == "hist" or family in _HISTOGRAMS:
         digits = rest.isascii() and rest.isdecimal() and str(int(rest)) == rest
         return (family, int(rest)) if digits and int(rest) <= most else None
     kind, _, part = rest.partition(".")

@@ -7,17 +7,24 @@ field                  sum of
 =====================  ===========================================================================
 `n`, `status.<s>`      requests, and requests by how they ended
 `tokens`, `.n`         completion tokens, and requests that reported them
-`steps`, `.n`          decode steps, and requests that reported them; `.tokens`: tokens of those
+`steps`, `.n`          decode steps by the engine's record of each request, and requests that had
+                       one; `.tokens`: tokens of those; `.tt` `.ts` `.ss`: sums over them of tokens
+                       squared, tokens times steps, steps squared
+`stream`, `.n`, ...    the same for steps that were counted in the stream
 `accepted`, `.n`       accepted tokens, and requests that reported them
 `drafted`, `.n`        drafted tokens, and requests that reported them and accepted ones;
-                       `drafted.accepted`: accepted tokens of those
+                       `drafted.accepted`: accepted tokens of those. Nominal counts stay out
 `alpha.accepted`       tokens accepted in drafts of full length k
 `alpha.early`          such drafts that stopped before k
 `hist.<j>`             drafts of which j tokens were accepted
 `source.<s>`           requests with a record of speculation, by where it came from
 `bad`                  requests whose record of speculation contradicted itself
+`held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
-`e2e.<i>` `e2ew.<i>`   the same, of streamed and of whole answers
+`e2e.<i>`              the same, of streamed answers
+`e2ew<band>.<i>`       the same, of whole answers of 2^band tokens and more, less than twice as
+                       many; band `x`: of unknown length
+`queue.<i>` `over.<i>` the same, of the wait for a place and of what the router added
 `y.<kind>.n/.s/.q`     log costs: number, sum and sum of squares in millionths
 =====================  ===========================================================================
 
@@ -26,22 +33,25 @@ Everything but `n` and `status` comes from requests that ended well.
 
 from __future__ import annotations
 
+import math
 from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 from policies.cost import (
     KINDS,
+    LENGTH_BANDS,
     MAX_TOKENS,
     MIN_STREAM_TOKENS,
     known_duration,
     known_tokens,
+    length_band,
     log_cost,
 )
 from policies.estimators import acceptance, histogram
 from policies.types import Source, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from policies.types import Counts, SpecUsage, Trial
 
@@ -51,17 +61,32 @@ FIXED_POINT = 1_000_000
 MAX_HISTOGRAM = 64
 """Longest draft whose histogram is stored."""
 
-LATENCIES = ("ttft", "tpot", "e2e", "e2ew")
+LATENCIES = ("ttft", "tpot", "e2e", "queue", "over")
+"""Families of histograms, beside those of whole answers."""
+
+WHOLE = {band: f"e2ew{band}" for band in LENGTH_BANDS}
+"""Families of histograms of whole answers, by band of their length."""
+
+STEP_FIELDS: Mapping[Source, tuple[str, str, str, str, str, str]] = {
+    source: (stem, f"{stem}.n", f"{stem}.tokens", f"{stem}.tt", f"{stem}.ts", f"{stem}.ss")
+    for source, stem in ((Source.REQUEST, "steps"), (Source.STREAM, "stream"))
+}
+"""Fields of steps by where they were learned: steps, requests, tokens, sums of products."""
 
 # Names are put together once: a request has twenty of them.
 _STATUS = {status: f"status.{status}" for status in Status}
 _SOURCE = {source: f"source.{source}" for source in Source}
 _HISTOGRAM = tuple(f"hist.{j}" for j in range(MAX_HISTOGRAM + 1))
-_TTFT, _TPOT, _E2E, _E2EW = (
+_TTFT, _TPOT, _E2E, _QUEUE, _OVER = (
     tuple(f"{name}.{index}" for index in range(histogram.MAX_INDEX + 1)) for name in LATENCIES
 )
 _COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
-_EFFECTS = frozenset(("n", *_STATUS.values(), *chain.from_iterable(_COST.values())))
+_EFFECTS = frozenset(
+    (
+        *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
+        *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
+    )
+)
 
 
 def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
@@ -92,6 +117,8 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
         sums["tokens.n"] = 1
     if trial.spec is not None:
         _add_speculation(sums, trial.spec, tokens)
+    if trial.held:
+        sums["held"] = 1
     _add_latencies(sums, trial, tokens)
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
@@ -104,7 +131,7 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:
-    """The part of a request's increments that bears on the effects of arms.
+    """The part of a request's increments that bears on the effects of arms, and its steps.
 
     Example:
         >>> effect_fields({"n": 1, "status.ok": 1, "tokens": 9, "y.s.n": 1, "ttft.7": 1})
@@ -114,17 +141,29 @@ def effect_fields(sums: Counts) -> dict[str, int]:
 
 
 def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> None:
-    _add_latency(sums, _E2E if trial.streamed else _E2EW, trial.e2e_s)
     if trial.streamed:
+        _add_latency(sums, _E2E, trial.e2e_s)
         _add_latency(sums, _TTFT, trial.ttft_s)
         if tokens is not None and tokens >= MIN_STREAM_TOKENS:
             _add_latency(sums, _TPOT, trial.tpot_s)
+    else:
+        e2e_s = known_duration(trial.e2e_s)
+        if e2e_s is not None:
+            sums[f"{WHOLE[length_band(tokens)]}.{histogram.bucket(e2e_s)}"] = 1
+    _add_wait(sums, _QUEUE, trial.queue_s)
+    _add_wait(sums, _OVER, trial.overhead_s)
 
 
 def _add_latency(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
     known = known_duration(seconds)
     if known is not None:
         sums[names[histogram.bucket(known)]] = 1
+
+
+def _add_wait(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
+    """A wait may be 0; it then lies in the lowest bucket."""
+    if seconds is not None and 0.0 <= seconds < math.inf:
+        sums[names[histogram.bucket(seconds)]] = 1
 
 
 def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) -> None:
@@ -135,14 +174,18 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
     steps, accepted, drafted = spec.steps, spec.accepted, spec.drafted
     if steps is None and tokens is not None and accepted is not None:
         steps = max(tokens - accepted, 0)
-    if steps and tokens is not None:
-        sums["steps"] = steps
-        sums["steps.n"] = 1
-        sums["steps.tokens"] = tokens
+    if steps and tokens is not None and spec.source in STEP_FIELDS:
+        count, number, of, tt, ts, ss = STEP_FIELDS[spec.source]
+        sums[count] = steps
+        sums[number] = 1
+        sums[of] = tokens
+        sums[tt] = tokens * tokens
+        sums[ts] = tokens * steps
+        sums[ss] = steps * steps
     if accepted is not None:
         sums["accepted"] = accepted
         sums["accepted.n"] = 1
-        if drafted is not None:
+        if drafted is not None and spec.exact_drafted:
             sums["drafted"] = drafted
             sums["drafted.n"] = 1
             sums["drafted.accepted"] = accepted
@@ -152,8 +195,8 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
 
 def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
     sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
-    k = spec.num_speculative_tokens
-    if k is None or (spec.drafted is not None and spec.drafted != k * sum(counts)):
+    k, drafted = spec.num_speculative_tokens, spec.drafted if spec.exact_drafted else None
+    if k is None or (drafted is not None and drafted != k * sum(counts)):
         return  # drafts of other lengths: a short one accepted whole is not one that stopped
     full = acceptance.stopped_early(counts, k)
     if full is not None:
@@ -162,7 +205,8 @@ def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequen
 
 def _believable(spec: SpecUsage, tokens: int | None) -> bool:
     """Whether the engine's figures agree with each other as far as they are known."""
-    accepted, drafted, steps = spec.accepted, spec.drafted, spec.steps
+    accepted, steps = spec.accepted, spec.steps
+    drafted = spec.drafted if spec.exact_drafted else None
     for value in (steps, drafted, accepted, spec.num_speculative_tokens):
         if value is not None and not 0 <= value <= MAX_TOKENS:
             return False

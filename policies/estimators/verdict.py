@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policies.estimators.distributions import student_t_quantile
-from policies.estimators.histogram import quantile, quantile_interval
+from policies.estimators.tails import TailRatio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from policies.estimators.effects import ArmEffects
 
@@ -58,21 +58,6 @@ class Gain:
     value: float
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True)
-class TailRatio:
-    """Quantile of the arm / quantile of the baseline.
-
-    Attributes:
-        value: Estimate.
-        low: Lower bound; None where there are too few observations for one.
-        high: Upper bound; None where there are too few observations for one.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
@@ -189,57 +174,6 @@ def _gain(delta: float, reach: float) -> Gain:
     return Gain(*(-math.expm1(min(d, _MOST_LOG)) for d in (delta, delta + reach, delta - reach)))
 
 
-def tail_ratio(
-    arm: Mapping[int, int],
-    baseline: Mapping[int, int],
-    q: float = 0.99,
-    level: float = 0.95,
-) -> TailRatio | None:
-    """Ratio of two quantiles with an interval from the quantiles' own intervals.
-
-    The intervals are combined on the log scale by MOVER (Zou and Donner 2008, Statistics in
-    Medicine 27, 1693-1702): each bound of the difference takes the distances that bear
-    on it.
-
-    Args:
-        arm: Histogram of the arm (`policies.estimators.histogram`).
-        baseline: Histogram of the baseline.
-        q: Which quantile.
-        level: Confidence in (0, 1).
-
-    Returns:
-        The ratio, or None when a histogram is empty.
-
-    Example:
-        >>> from policies.estimators.histogram import bucket
-        >>> slow, fast = {bucket(0.2): 500}, {bucket(0.1): 500}
-        >>> ratio = tail_ratio(slow, fast)
-        >>> 1.8 < ratio.low < ratio.value < ratio.high < 2.2
-        True
-        >>> tail_ratio({bucket(0.2): 20}, fast).high is None
-        True
-    """
-    top, bottom = quantile(arm, q), quantile(baseline, q)
-    if top is None or bottom is None:
-        return None
-    a_low, a_high = quantile_interval(arm, q, level) or (None, None)
-    b_low, b_high = quantile_interval(baseline, q, level) or (None, None)
-    below, above = _distance(top, a_low, bottom, b_high), _distance(top, a_high, bottom, b_low)
-    ratio = top / bottom
-    return TailRatio(
-        ratio,
-        None if below is None else ratio * math.exp(-below),
-        None if above is None else ratio * math.exp(above),
-    )
-
-
-def _distance(a: float, a_bound: float | None, b: float, b_bound: float | None) -> float | None:
-    """Distance of a bound of log(a / b) from its estimate."""
-    if a_bound is None or b_bound is None:
-        return None
-    return math.hypot(math.log(a / a_bound), math.log(b / b_bound))
-
-
 def verdict(
     gain: Gain | None,
     *,
@@ -250,6 +184,8 @@ def verdict(
     margin: float = MARGIN,
 ) -> Verdict:
     """Judge an arm against the baseline. The baseline itself has no verdict: do not ask for one.
+
+    A gain is net: its lower bound is above 0, and no tail is known to be broken.
 
     Args:
         gain: Gain of the arm; None when it could not be estimated.

@@ -28,7 +28,8 @@ def test_the_worked_example_in_full() -> None:
     y = math.log(0.2 + 52 * 0.02)
     expected = {
         "n": 1, "status.ok": 1, "tokens": 53, "tokens.n": 1, "source.request": 1,
-        "steps": 43, "steps.n": 1, "steps.tokens": 53, "accepted": 10, "accepted.n": 1,
+        "steps": 43, "steps.n": 1, "steps.tokens": 53,
+        "steps.tt": 53 * 53, "steps.ts": 53 * 43, "steps.ss": 43 * 43, "accepted": 10, "accepted.n": 1,
         "drafted": 129, "drafted.n": 1, "drafted.accepted": 10,
         "hist.0": 39, "hist.1": 1, "hist.3": 3, "alpha.accepted": 10, "alpha.early": 40,
         f"ttft.{bucket(0.2)}": 1, f"tpot.{bucket(0.02)}": 1, f"e2e.{bucket(1.24)}": 1,
@@ -112,9 +113,45 @@ def test_a_record_that_contradicts_itself_is_dropped_and_counted(
 def test_whole_answers_have_a_family_of_their_own() -> None:
     """e2e of whole answers never mixes with that of streams, and they show no TTFT or TPOT."""
     sums = increments(replace(TRIAL, streamed=False), 53)
-    assert f"e2ew.{bucket(1.24)}" in sums
+    assert f"e2ew5.{bucket(1.24)}" in sums
     assert "y.w5.n" in sums
     assert not any(name.startswith(("ttft", "tpot", "e2e.")) for name in sums)
+
+
+def test_whole_answers_of_unknown_length_stay_apart() -> None:
+    """They are compared with no answer of known length."""
+    sums = increments(replace(TRIAL, streamed=False, tokens=None, spec=None), 53)
+    assert f"e2ewx.{bucket(1.24)}" in sums
+
+
+def test_waits_are_counted_whatever_they_were() -> None:
+    """A request that waited for nothing has waited 0 s, and one that told nothing has no field."""
+    sums = increments(replace(TRIAL, queue_s=0.0, overhead_s=0.0004), 53)
+    assert (sums["queue.0"], sums[f"over.{bucket(0.0004)}"]) == (1, 1)
+    sums = increments(replace(TRIAL, queue_s=math.nan, overhead_s=-1.0), 53)
+    assert not any(name.startswith(("queue", "over")) for name in sums)
+
+
+def test_an_answer_that_was_held_up_is_counted_as_censored() -> None:
+    """It ended well, and says nothing about time."""
+    held = replace(TRIAL, held=True, ttft_s=None, tpot_s=None, e2e_s=None)
+    sums = increments(held, 53)
+    assert (sums["status.ok"], sums["held"], sums["steps"]) == (1, 1, 43)
+    assert not any(name.startswith(("ttft", "tpot", "e2e", "y.")) for name in sums)
+
+
+def test_steps_counted_in_a_stream_stay_apart() -> None:
+    """So that mixing them with an engine's own records can be seen."""
+    sums = with_spec(source=Source.STREAM, drafted=None, accepted=None, accepted_per_step=None)
+    assert (sums["stream"], sums["stream.tokens"], sums["stream.ts"]) == (43, 53, 53 * 43)
+    assert not any(name.startswith("steps") for name in sums)
+
+
+def test_a_nominal_number_of_drafts_is_no_rate() -> None:
+    """It contradicts nothing, and the histogram still counts."""
+    sums = with_spec(exact_drafted=False, drafted=5)
+    assert not any(name.startswith(("drafted", "bad")) for name in sums)
+    assert (sums["accepted"], sums["alpha.early"]) == (10, 40)
 
 
 def test_tpot_of_short_streams_is_noise() -> None:
@@ -133,8 +170,9 @@ def test_durations_that_cannot_be_true_are_left_out(seconds: float) -> None:
 
 
 def test_the_fields_of_effects_are_those_an_arm_view_reads() -> None:
-    """A segment's cell is small: whatever the view needs, and nothing else."""
+    """A segment's cell is small: whatever the view needs, steps, and nothing else."""
     sums = increments(TRIAL, 53)
     small = effect_fields(sums)
-    assert set(small) == {"n", "status.ok", "y.s.n", "y.s.s", "y.s.q"}
+    steps = {"steps", "steps.tokens"}
+    assert set(small) == {"n", "status.ok", "y.s.n", "y.s.s", "y.s.q"} | steps
     assert small.items() <= sums.items()

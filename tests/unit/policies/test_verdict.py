@@ -10,15 +10,13 @@ import pytest
 
 from policies.checks import example_arms, example_view
 from policies.estimators.effects import ArmEffects, arm_effects
-from policies.estimators.histogram import bucket
+from policies.estimators.tails import TailRatio
 from policies.estimators.verdict import (
     TUNED_N,
     Gain,
-    TailRatio,
     Verdict,
     fixed_sample_gain,
     gain_of,
-    tail_ratio,
     verdict,
 )
 from policies.types import ArmView, ClassId
@@ -159,43 +157,6 @@ def test_the_gain_of_a_view() -> None:
     gains = [gain_of(effects, arm) for arm in (1, 2)]
     words = [verdict(gain, n_arm=80, n_baseline=80) for gain in gains]
     assert words == [Verdict.GAIN, Verdict.LOSS]
-
-
-def test_a_tail_ratio_has_the_sides_its_data_allow() -> None:
-    """p99: the lower side needs the baseline's upper bound (368), the upper side the arm's."""
-    many, few = {bucket(0.1): 400}, {bucket(0.2): 50}
-    slow = tail_ratio(few, many)
-    assert slow is not None
-    assert slow.low is not None
-    assert 1.8 < slow.low < slow.value == pytest.approx(2.0, rel=0.05)
-    assert slow.high is None
-    fast = tail_ratio(many, few)
-    assert fast is not None
-    assert fast.low is None
-    assert fast.high is not None
-    assert tail_ratio({}, many) is None
-    assert tail_ratio(many, {}) is None
-
-
-def test_the_tail_interval_covers_at_least_at_its_level() -> None:
-    """400 pairs of log-normal samples, true ratio 1.3: at least 95 % less two errors (2.2 %).
-
-    Conservative by construction (order statistics, bucket edges), so only one side is asserted.
-    """
-    rng = np.random.default_rng(5)
-    hits = 0
-    for _ in range(400):
-        pair = []
-        for scale in (1.3, 1.0):
-            values = [bucket(x) for x in (scale * rng.lognormal(-3, 0.4, 600)).tolist()]
-            index, count = np.unique(values, return_counts=True)
-            pair.append(dict(zip(index.tolist(), count.tolist(), strict=True)))
-        ratio = tail_ratio(pair[0], pair[1], 0.95)
-        assert ratio is not None
-        assert ratio.low is not None
-        assert ratio.high is not None
-        hits += ratio.low <= 1.3 <= ratio.high
-    assert hits / 400 >= 0.95 - 0.022
 
 
 FAST, SLOW = Gain(0.3, 0.2, 0.4), Gain(-0.3, -0.4, -0.2)
