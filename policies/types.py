@@ -81,6 +81,14 @@ class Trial:
     """What the router added."""
     held: bool = False
     """The client held its answer up: censored, so it brings no durations."""
+    load: int | None = None
+    """Requests at its server when it came, itself included."""
+    waiting: int | None = None
+    """Of these, how many the engine said it had not begun."""
+    prompt_tokens: int | None = None
+    """None also where another server was tried first: TTFT is then no time of one prefill."""
+    cached_tokens: int | None = None
+    """Of `prompt_tokens`, those that were in the engine's prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)

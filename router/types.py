@@ -190,5 +190,11 @@ class Outcome:
     """Reason label of a failure."""
     unread: tuple[str, ...] = field(default=())
     """Names of fields that were expected in the engine's answer and not understood."""
+    load: int | None = None
+    """Requests at the server that answered when it got this one, which is counted too."""
+    waiting: int | None = None
+    """Of these, how many the engine last said it had not begun."""
+    cached_tokens: int | None = None
+    """Of `prompt_tokens`, those that the engine had in its prefix cache."""
     held: bool = False
     """The client took the answer so slowly that its durations say nothing about the arm."""

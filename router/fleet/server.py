@@ -48,6 +48,10 @@ class Lease:
     """`touched` as the watchdog last saw it."""
     probe: int | None = None
     """Epoch of the breaker whose probe this is."""
+    load: int = 1
+    """Requests at the server when this one came, itself included."""
+    waiting: int | None = None
+    """Of these, how many the engine last said it had not begun; None where it does not tell."""
 
     def release(self) -> None:
         """The request is over, however it ended; more calls change nothing."""
@@ -60,6 +64,7 @@ class Server:
     """The state of one server. `now` is monotonic and in seconds everywhere."""
 
     __slots__ = (
+        "_elsewhere",
         "_limits",
         "_progress",
         "_ramp_from",
@@ -95,6 +100,8 @@ class Server:
         self.cooling = Cooling(limits.cooling)
         self.leases: set[Lease] = set()
         self.gauges = UNKNOWN
+        self._elsewhere = 0
+        """Requests that the engine told of and that were not ours when it did."""
         self.told_load = 0.0
         """What the engine tells of, beyond the requests that this process knows of."""
         self._progress = -math.inf
@@ -157,8 +164,20 @@ class Server:
     # --- What happens -------------------------------------------------------------------------
 
     def begin(self, now: float, *, streamed: bool = True) -> Lease:
-        """A request goes there."""
-        lease = Lease(self.replica, None, self, now, streamed=streamed)
+        """A request goes there.
+
+        Its load is the larger of what is ours and what the engine told, where the latter is brought
+        up to date by those of ours that began or ended since: this one is in it too.
+        """
+        lease = Lease(
+            self.replica,
+            None,
+            self,
+            now,
+            streamed=streamed,
+            load=len(self.leases) + 1 + self._elsewhere,
+            waiting=self.gauges.waiting,
+        )
         if self._resting:
             lease.probe = self.breaker.begin_probe(now)
         self.leases.add(lease)
@@ -223,6 +242,7 @@ class Server:
         self.leases = old.leases
         self.gauges = old.gauges
         self.told_load = old.told_load
+        self._elsewhere = old._elsewhere
         self._progress, self._worked = old._progress, old._worked
         self._ramp_from = old._ramp_from
         if self._limits.breaker == old._limits.breaker:
@@ -235,9 +255,9 @@ class Server:
         """Takes what the engine says of its load."""
         self.gauges = gauges
         waiting = gauges.waiting or 0
-        elsewhere = max((gauges.running or 0) + waiting - len(self.leases), 0)
+        self._elsewhere = max((gauges.running or 0) + waiting - len(self.leases), 0)
         weights = self._limits.weights
-        self.told_load = elsewhere + weights.queue * waiting + weights.kv * (gauges.kv_usage or 0.0)
+        self.told_load = self._elsewhere + weights.queue * waiting + weights.kv * (gauges.kv_usage or 0.0)
 
     def watch(self, now: float) -> bool:
         """Looks whether it has stopped working on what it has; returns whether that changed.

@@ -101,6 +101,11 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         e2e_s=None if outcome.held else _served_s(outcome.e2e_s, ctx),
         tokens=outcome.tokens,
         spec=outcome.spec,
+        load=outcome.load,
+        waiting=outcome.waiting,
+        # After a failed try TTFT holds the time of that, which is no prefill.
+        prompt_tokens=outcome.prompt_tokens if len(outcome.attempts) <= 1 else None,
+        cached_tokens=outcome.cached_tokens,
     )
 
 

@@ -28,7 +28,7 @@ from router.relay.attempts import (
 )
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.keepalive import KeepAlive, is_plain_stream
-from router.relay.measured import reading_of, status_of, tpot_of, was_held
+from router.relay.measured import cached_tokens_of, reading_of, status_of, tpot_of, was_held
 from router.relay.sink import ResponseSink
 from router.relay.spare import Spare, whole_error
 from router.relay.told import EngineError
@@ -505,10 +505,13 @@ class _Run:
         transfer = self._transfer
         served = transfer.pool if transfer else self._spare.pool if self._spare else None
         reading, ttft_s, tpot_s = Reading(), None, None
+        cached_tokens = None
         if transfer is not None:
             harvest = transfer.harvest
             if self._status is Status.OK:
-                reading = reading_of(transfer.pool, ctx, harvest.answer())
+                answer = harvest.answer()
+                reading = reading_of(transfer.pool, ctx, answer)
+                cached_tokens = cached_tokens_of(answer)
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
                 tpot_s = tpot_of(harvest, reading.tokens)
@@ -526,6 +529,9 @@ class _Run:
             overhead_s=self._overhead_s(),
             error=self.error,
             unread=reading.unread,
+            load=transfer.lease.load if transfer else None,
+            waiting=transfer.lease.waiting if transfer else None,
+            cached_tokens=cached_tokens,
             held=self._held(),
         )
 

@@ -30,6 +30,29 @@ def test_load_is_what_runs_and_what_the_engine_tells_beyond(server: Server) -> N
     assert server.load(0.0) == 4 + 2 + 4
 
 
+def test_a_request_knows_how_many_are_there_when_it_comes(server: Server) -> None:
+    """Itself included; what the engine told is kept up to date by what we know."""
+    first, second = server.begin(0.0), server.begin(0.0)
+    assert [(lease.load, lease.waiting) for lease in (first, second)] == [(1, None), (2, None)]
+    server.tell(ReplicaGauges(running=5, waiting=1))  # two of the six are ours
+    third = server.begin(1.0)
+    assert (third.load, third.waiting) == (7, 1)
+    first.release()
+    second.release()
+    assert server.begin(1.0).load == 6
+    server.tell(ReplicaGauges(running=0, waiting=0))  # an engine that has not begun ours yet
+    assert server.begin(2.0).load == 3
+
+
+def test_a_server_under_a_new_configuration_is_as_loaded_as_before(server: Server) -> None:
+    """Ours and others' requests still run there."""
+    server.begin(0.0)
+    server.tell(ReplicaGauges(running=4))
+    after = Server(REPLICA, LIMITS, life=2)
+    after.adopt(server)
+    assert after.begin(1.0).load == 5
+
+
 def test_a_failure_weighs_until_it_is_made_good(server: Server) -> None:
     """Or for as long as a breaker would first be open."""
     server.failed(0.0)

@@ -16,7 +16,7 @@ from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.stores.memory import MemoryStore
-from router.types import POOLED, Outcome, SegmentId
+from router.types import POOLED, Attempt, AttemptEnd, Outcome, ReplicaId, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
 from tests.support.clock import ManualClock
 
@@ -36,7 +36,20 @@ def test_an_answer_of_the_chosen_arm_teaches_everything() -> None:
         e2e_s=result.e2e_s,
         tokens=result.tokens,
         spec=result.spec,
+        load=result.load,
+        waiting=result.waiting,
+        prompt_tokens=result.prompt_tokens,
+        cached_tokens=result.cached_tokens,
     )
+
+
+def test_a_prefill_after_a_failed_try_teaches_nothing() -> None:
+    """TTFT holds the failed try; the step time after it is as good as any."""
+    failed = Attempt(FAST, ReplicaId("fast/1"), AttemptEnd.BUSY)
+    result = outcome()
+    result = outcome(attempts=(failed, *result.attempts))
+    trial = trial_of(context(request(stream=True)), decision(FAST), result)
+    assert (trial.prompt_tokens, trial.load) == (None, result.load)
 
 
 @pytest.mark.parametrize(
