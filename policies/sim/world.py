@@ -125,7 +125,7 @@ class Replica:
 
     def run(self, until_s: float) -> Iterator[tuple[_Serving, float]]:
         """Let time pass; yields what was finished, and when."""
-        while self.next_s <= until_s:
+        while len(self._ends) and self.next_s <= until_s:
             progress = self.engine.commit(len(self._ends))
             self._clock_s = float(self._ends[-1])
             for request_id in progress.first:

@@ -1,0 +1,1 @@
+"""Worlds that ship with the package: their files, and how they are read."""
