@@ -15,7 +15,7 @@ import numpy as np
 from policies.knowledge import Ratios
 from policies.types import FloatArray
 
-GRID: Final = np.arange(0.0, 10.5, 0.5)
+GRID: Final = np.arange(0.0, 10.25, 0.25)
 """Base-2 logarithms of the loads at which curves are drawn: 1 to 1024."""
 
 _KNOTS: Final = np.arange(0.0, 9.0)
@@ -41,24 +41,21 @@ class Curves:
     """Joint draws of the curves of all arms.
 
     Attributes:
-        log: Natural logarithm at `GRID`, shape (arms, len(GRID), draws).
+        values: The quantity at `GRID`, shape (arms, len(GRID), draws).
         seen: Requests behind each arm's curve, shape (arms,).
     """
 
-    log: FloatArray
+    values: FloatArray
     seen: FloatArray
 
-    def at(self, loads: FloatArray) -> FloatArray:
-        """Draws at a load of each arm, shape (arms, draws), not logarithms.
 
-        Args:
-            loads: Shape (arms,), at least 1.
-        """
-        x = np.minimum(np.log2(np.maximum(loads, 1.0)) * 2.0, len(GRID) - 1.001)
-        low = x.astype(np.intp)
-        part = (x - low)[:, None]
-        arms = np.arange(len(loads))
-        return np.exp(self.log[arms, low] * (1.0 - part) + self.log[arms, low + 1] * part)
+def grid_index(load: int) -> int:
+    """Where a load lies on the grid.
+
+    >>> [grid_index(load) for load in (1, 2, 3, 1024, 99999)]
+    [0, 4, 6, 40, 40]
+    """
+    return min(round(4.0 * math.log2(load)), len(GRID) - 1) if load > 1 else 0
 
 
 def _design(x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -132,4 +129,6 @@ def fit_curves(
     found = centre[:, None] + np.linalg.solve(lower.T, rng.standard_normal((size, draws)))
     common = _SHARED_GRID @ found[:_SHARED]
     each = found[_SHARED:].reshape(arms, _OWN, draws)
-    return Curves(common[None] + np.einsum("go,aod->agd", _OWN_GRID, each), sums.n.sum(axis=1))
+    log = common[None] + np.einsum("go,aod->agd", _OWN_GRID, each)
+    # A step does not get shorter with more requests in it.
+    return Curves(np.exp(np.maximum.accumulate(log, axis=1)), sums.n.sum(axis=1))
