@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from policies.sim.acceptance import Plan, acceptance_of, likeness
+from policies.sim.books import Running, Totals
 from policies.sim.machine import Emission, EngineCounters, SimRequest, Step
 from policies.sim.spec import EngineSpec
 from policies.types import ClassId, FloatArray
@@ -29,14 +30,6 @@ class Progress:
     first: tuple[str, ...] = ()
     """Requests that got their first token."""
     finished: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Running:
-    request: SimRequest
-    plan: Plan
-    joined: int
-    """Step in which its plan begins; its first token came in the step before."""
 
 
 @dataclass(slots=True)
@@ -81,7 +74,7 @@ class SimEngine:
         self._tokens: FloatArray = np.zeros(1024)
         self._drafted: FloatArray = np.zeros(1024)
         self._kv: FloatArray = np.zeros(1024)
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
         self._finishes: list[tuple[int, str]] = []
         self._prefilling: deque[_Prefill] = deque()
         self._waiting: deque[SimRequest] = deque()
@@ -89,7 +82,7 @@ class SimEngine:
         self._ahead: FloatArray | None = None
         self._mixed: tuple[int, ...] = ()
         self._noise: FloatArray = _NO_STEPS
-        self._totals = _Totals([0] * self._spec.k)
+        self._totals = Totals([0] * self._spec.k)
         self._known: set[str] = set()
         self._decoded: dict[str, Decoded] = {}
 
@@ -241,7 +234,7 @@ class SimEngine:
             gone.append(request_id)
         return tuple(gone)
 
-    def _leave(self, item: _Running) -> None:
+    def _leave(self, item: Running) -> None:
         request = item.request
         drafted, accepted = self._totals.add(item, self._done)
         self._totals.finished += 1
@@ -265,7 +258,7 @@ class SimEngine:
                 break
             self._prefilling.popleft()
             request = item.request
-            running = _Running(request, self._plan(request), self._done)
+            running = Running(request, self._plan(request), self._done)
             self._totals.generated += 1
             self._totals.prompt += request.prompt_tokens
             first.append(request.request_id)
@@ -297,7 +290,7 @@ class SimEngine:
             return 0.0
         return 1.0 - math.exp(-self._seen.get(template, 0.0) / cell.learn_tokens)
 
-    def _add(self, item: _Running, sign: float) -> None:
+    def _add(self, item: Running, sign: float) -> None:
         """Put what a plan asks of each step to come into the sums, or take it out."""
         plan, skip = item.plan, self._done - item.joined
         window = self._window(plan.steps - skip)
@@ -346,51 +339,6 @@ class SimEngine:
         return totals.counters()
 
 
-@dataclass(slots=True)
-class _Totals:
-    per_position: list[int]
-    drafts: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    generated: int = 0
-    prompt: int = 0
-    steps: int = 0
-    finished: int = 0
-
-    def copy(self) -> _Totals:
-        return replace(self, per_position=list(self.per_position))
-
-    def widen(self, k: int) -> None:
-        self.per_position += [0] * (k - len(self.per_position))
-
-    def add(self, item: _Running, done: int) -> tuple[int, int]:
-        """Add what a request has done so far; its drafted and accepted tokens."""
-        steps = min(done - item.joined, item.plan.steps)
-        emitted, draft = item.plan.tokens[:steps], item.plan.drafted[:steps]
-        generated, drafted = int(emitted.sum()), int(draft.sum())
-        self.generated += generated
-        self.accepted += generated - steps
-        if drafted:
-            self.drafted += drafted
-            self.drafts += int(np.count_nonzero(draft))
-            counts = np.bincount(emitted, minlength=2)[2:]
-            for position, reached in enumerate(counts[::-1].cumsum()[::-1].tolist()):
-                self.per_position[position] += reached
-        return drafted, generated - steps
-
-    def counters(self) -> EngineCounters:
-        return EngineCounters(
-            drafts=self.drafts,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            per_position=tuple(self.per_position),
-            generated=self.generated,
-            prompt=self.prompt,
-            steps=self.steps,
-            finished=self.finished,
-        )
-
-
 def planned(spec: EngineSpec, request: SimRequest, learned: float = 0.0) -> Plan:
     """How an engine that drafts would decode a request: the same at each such engine."""
     cell = spec.cell(request.class_id)
@@ -406,7 +354,7 @@ def planned(spec: EngineSpec, request: SimRequest, learned: float = 0.0) -> Plan
     return acceptance_of(cell).plan(request.output_tokens - 1, like, rng)
 
 
-def _emission(name: str, item: _Running, at: int, finished: bool) -> Emission:  # noqa: FBT001
+def _emission(name: str, item: Running, at: int, finished: bool) -> Emission:  # noqa: FBT001
     tokens, drafted = int(item.plan.tokens[at]), int(item.plan.drafted[at])
     return Emission(name, tokens, drafted, tokens - 1, finished=finished, first=False)
 

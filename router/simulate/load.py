@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import yaml
 
+from policies.priors import MethodPrior
+from policies.sim.fields import build
 from policies.sim.spec import EngineSpec, WorldSpec, engines_of
+from policies.types import ClassId
 
 
 def world_names() -> tuple[str, ...]:
@@ -50,12 +54,44 @@ def load_box(name: str) -> Mapping[str, object]:
     return given
 
 
-def load_curves(name: str) -> Mapping[str, object]:
-    """Speed-ups that were published for a box: by arm, class and batch; empty if there are none."""
-    curves = _read("boxes", name).get("curves", {})
-    if not isinstance(curves, Mapping):
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Published speed-ups over plain decoding.
+
+    Attributes:
+        arm: Of a box.
+        class_id: Of which text.
+        batch: Requests at once.
+        speedup: At each batch.
+        context: Tokens that each request attends to, on average.
+    """
+
+    arm: str
+    class_id: ClassId
+    batch: tuple[float, ...]
+    speedup: tuple[float, ...]
+    context: float
+
+
+def load_curves(name: str) -> tuple[Curve, ...]:
+    """What was published for a box, where its arms have the class; empty if nothing was."""
+    given, engines = _read("boxes", name).get("curves"), load_engines(name)
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
         raise ValueError(f"curves of {name!r} must be a mapping")  # noqa: TRY004
-    return curves
+    return tuple(
+        Curve(
+            arm=str(arm),
+            class_id=ClassId(class_id),
+            batch=tuple(float(count) for count in given["batch"]),
+            speedup=tuple(float(value) for value in values),
+            context=float(given["context"][class_id]),
+        )
+        for arm, row in given["speedup"].items()
+        for class_id, values in row.items()
+        if engines[arm].cell(ClassId(class_id)) is not None
+    )
 
 
 def load_engines(name: str) -> dict[str, EngineSpec]:
@@ -63,22 +99,17 @@ def load_engines(name: str) -> dict[str, EngineSpec]:
     return engines_of(load_box(name))
 
 
-def load_priors() -> dict[str, dict[str, dict[str, float]]]:
-    """What is published of methods: tau and the cost of a step by method and class.
-
-    Returns:
-        By method: `tau` by class (`*` for any) and `step` with `cost` (a step over a plain one,
-        one request), both with the sd of their logarithm in `sd`.
-    """
-    given = yaml.safe_load((files(__package__) / "priors.yaml").read_text(encoding="utf-8"))
-    return {
-        str(method): {
-            str(part): {str(key): float(value) for key, value in row.items()}
-            for part, row in parts.items()
-            if isinstance(row, Mapping)
-        }
-        for method, parts in given["methods"].items()
+def load_priors(world: WorldSpec | None = None) -> dict[str, MethodPrior]:
+    """What is published of each method; a world may tell its policies other taus instead."""
+    given = yaml.safe_load((_folder("priors.yaml")).read_text(encoding="utf-8"))
+    priors = {
+        str(name): build(MethodPrior, row, f"methods.{name}")
+        for name, row in given["methods"].items()
     }
+    for name, taus in ((world and world.trial_priors) or {}).items():
+        told = {ClassId(class_id): tau for class_id, tau in taus.items()}
+        priors[name] = replace(priors[name], tau=told)
+    return priors
 
 
 def _folder(kind: str) -> Traversable:
