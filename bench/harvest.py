@@ -14,7 +14,9 @@ import orjson
 
 from router.endpoints.dialect import Dialect
 from router.endpoints.table import ANTHROPIC, OPENAI, RESPONSES
+from router.engines.base import EngineAdapter
 from router.engines.llamacpp import LlamaCpp
+from router.engines.sglang import Sglang
 from router.engines.splice import set_member
 from router.engines.vllm import Vllm
 from router.relay.harvest import StreamHarvest
@@ -43,12 +45,19 @@ VLLM_MESSAGES = (
     b'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":" capital"},'
     b'"index":0}\n\n'
 )
-STREAMS: tuple[tuple[str, Dialect, tuple[bytes, ...], bytes, bool], ...] = (
-    ("chat, vLLM", OPENAI, Vllm.markers, VLLM_CHAT, False),
-    ("chat, vLLM, usage taken out", OPENAI, Vllm.markers, VLLM_CHAT, True),
-    ("chat, llama.cpp", OPENAI, LlamaCpp.markers, LLAMA_CHAT, False),
-    ("Responses, vLLM", RESPONSES, Vllm.markers, VLLM_RESPONSES, False),
-    ("Messages, vLLM", ANTHROPIC, Vllm.markers, VLLM_MESSAGES, False),
+SGLANG_CHAT = (
+    b'data: {"id":"035460f92df4417f965a42a09f299f5c","object":"chat.completion.chunk",'
+    b'"created":1795972000,"model":"smollm2-135m-instruct","choices":[{"index":0,'
+    b'"delta":{"reasoning_content":null,"content":" capital"},"logprobs":null,'
+    b'"finish_reason":null,"matched_stop":null}]}\n\n'
+)
+STREAMS: tuple[tuple[str, Dialect, EngineAdapter, bytes, bool], ...] = (
+    ("chat, vLLM", OPENAI, Vllm(), VLLM_CHAT, False),
+    ("chat, vLLM, usage taken out", OPENAI, Vllm(), VLLM_CHAT, True),
+    ("chat, SGLang, all taken out", OPENAI, Sglang(), SGLANG_CHAT, True),
+    ("chat, llama.cpp", OPENAI, LlamaCpp(), LLAMA_CHAT, False),
+    ("Responses, vLLM", RESPONSES, Vllm(), VLLM_RESPONSES, False),
+    ("Messages, vLLM", ANTHROPIC, Vllm(), VLLM_MESSAGES, False),
 )
 
 
@@ -63,11 +72,20 @@ def numbered(event: bytes) -> list[bytes]:
     return [event.replace(number + b"5", number + str(at).encode()) for at in range(BURST)]
 
 
-def watch(
-    dialect: Dialect, markers: tuple[bytes, ...], event: bytes, *, strip: bool
-) -> list[float]:
+def watch(dialect: Dialect, adapter: EngineAdapter, event: bytes, *, strip: bool) -> list[float]:
     """One event a piece; the same with a quote in its text; halves; many events a piece."""
-    harvest = StreamHarvest(markers, strip_usage=strip, dialect=dialect)
+
+    def made() -> StreamHarvest:
+        return StreamHarvest(
+            adapter.markers,
+            strip_usage=strip,
+            strip_record=b"sglext" if strip and adapter.name == "sglang" else None,
+            strip_nulls=adapter.name != "sglang",
+            dialect=dialect,
+            rule=adapter.step_rule if dialect is OPENAI else None,
+        )
+
+    harvest = made()
     harvest.feed(event, 0.0)
     quoted = event.replace(b" capital", b' \\"capital\\"')
     burst = event * BURST
@@ -79,7 +97,7 @@ def watch(
         harvest.feed(second, 1.0)
 
     def one_by_one(events: list[bytes]) -> float:
-        fresh = StreamHarvest(markers, strip_usage=strip, dialect=dialect)
+        fresh = made()
 
         def feed_all() -> None:
             for item in events:
@@ -116,10 +134,10 @@ def main() -> None:
     """Print both tables."""
     print("| stream, ns for one event | alone | with a quote | in halves | of 64 | orjson |")
     print("|---|---|---|---|---|---|")
-    for name, dialect, markers, event, strip in STREAMS:
+    for name, dialect, adapter, event, strip in STREAMS:
         data = event[event.index(b"{") : -2]
         parse = nanoseconds(lambda data=data: orjson.loads(data), 20_000)  # type: ignore[misc]
-        figures = watch(dialect, markers, event, strip=strip)
+        figures = watch(dialect, adapter, event, strip=strip)
         shown = " | ".join(f"{figure:,.0f} ({figure / parse:.1f})" for figure in figures)
         print(f"| {name} | {shown} | {parse:,.0f} |")
     print("\n| body, ms | member there | in front | not there | orjson |")

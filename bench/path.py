@@ -5,9 +5,11 @@ Usage: python -m bench.path [--requests N] [--light] [--profile STAGE]
 Every request walks the stages in their order, as the pipeline has them, so each stage meets the
 processor's caches as the one before left them; with --light the classifier costs nothing and leaves
 them alone, which shows what it costs the others. It is processor time of the thread, since on a
-shared machine the clock shows the neighbours, less what reading that time takes. `whole` is
+shared machine the clock shows the neighbours, less what reading that time takes. `record` leaves
+sums to be worked out with those of other requests; its mean has that in it. `whole` is
 `Pipeline.handle` over an upstream that answers at once, with all that lies between the stages;
-`store` and `log` are what the loop's thread spends in a flush.
+`store` and `log` are what the loop's thread spends in a flush, and `snapshot` (`bench/snapshot.py`)
+is what one of a large route takes.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any, Final
 import numpy as np
 import uvloop
 
+from bench import snapshot
 from bench.conversations import HEADERS, MODEL, SEED, bodies
 from policies.cost import typical_tokens
 from policies.estimators.increments import increments
@@ -45,6 +48,9 @@ from router.clock import SystemClock
 from router.config.models import Config
 from router.endpoints.table import FACTS
 from router.estimates.layout import part_of
+from router.estimates.learned import Learned
+from router.estimates.ledger import ledger_counts
+from router.estimates.made import Made
 from router.estimates.writer import Writer
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
@@ -72,6 +78,7 @@ from router.types import (
     RequestContext,
     SegmentId,
     SessionId,
+    TenantId,
 )
 
 SIZES: Final = {"2 KB": (2_000, 240), "64 KB": (64_000, 40), "1 MB": (1_000_000, 8)}
@@ -80,6 +87,8 @@ FEW: Final = 100
 """Bodies so large that fewer are sent."""
 FLUSH_EVERY: Final = 250
 """Requests between two flushes: a thousand a second at the default interval."""
+WORKED_OUT_EVERY: Final = 16
+"""Requests, each sent twice, after which deferred sums are worked out, to be timed apart."""
 BUDGETS: Final = {
     "parse": "10",
     "session, segment": "10, with blend",
@@ -224,7 +233,9 @@ class Walk:
         )
         self.writer = Writer(self.store, self.clock, prefix="bench", ttl_s=4000)
         self.log = DecisionLog(self.folder / "decisions.jsonl")
-        self.recorder = Recorder(self.writer, self.metrics, self.log, self.clock)
+        self.recorder = Recorder(
+            self.writer, self.metrics, self.log, self.clock, baseline=self.facts.baseline
+        )
         parts = RouteParts(self.facts, self.segments, self.chooser, self.relay, self.recorder)  # type: ignore[arg-type]
         self.pipeline = Pipeline(
             {MODEL: parts},
@@ -340,21 +351,36 @@ async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
             walked.taken.clear()  # until then everything was done for the first time
         walked.apart(body)
         walked.together(body)
+        if number % WORKED_OUT_EVERY == WORKED_OUT_EVERY - 1:
+            walked.timed(DEFERRED, walked.writer.work_out)
         if number % FLUSH_EVERY == FLUSH_EVERY - 1:
             await walked.writer.flush()
             await walked.log.flush()
     return walked
 
 
+def record_mean(walked: Walk) -> float:
+    """Microseconds to record a request, with what is worked out of it later."""
+    taken = walked.taken["record"]
+    # Half of it is of requests that went through the whole pipeline.
+    rest = sum(walked.taken.get(DEFERRED, [])) / 2
+    return ((sum(taken) + rest) / len(taken) - _READING_S) * 1e6
+
+
+DEFERRED: Final = "deferred"
 STAGES: Final = ("parse", "session, segment", "classify", "blend", "choose", "record", "whole")
 
 
 async def stages(folder: Path, options: argparse.Namespace) -> None:
     """Prints the time of each stage for each size of a body."""
     columns: dict[str, dict[str, tuple[float, float]]] = {}
+    means: list[str] = []
     for size in SIZES:
         walked = await walk(folder, size, options)
-        columns[size] = {stage: cuts(taken) for stage, taken in walked.taken.items()}
+        columns[size] = {
+            stage: cuts(taken) for stage, taken in walked.taken.items() if stage != DEFERRED
+        }
+        means.append(f"{record_mean(walked):.1f}")
         if options.profile:
             print(f"\n{size}: {options.profile}")
             pstats.Stats(walked.profiler).sort_stats("tottime").print_stats(18)
@@ -365,6 +391,7 @@ async def stages(folder: Path, options: argparse.Namespace) -> None:
             f"{figures[stage][0]:.1f} / {figures[stage][1]:.1f}" for figures in columns.values()
         ]
         print(f"| {stage} | " + " | ".join(cells) + f" | {BUDGETS.get(stage, '')} |")
+    print("| record, mean | " + " | ".join(means) + " | 30 |")
     rest = [f"{f['whole'][0] - f['classify'][0]:.1f}" for f in columns.values()]
     print("| whole less classify | " + " | ".join(rest) + " | |")
 
@@ -378,6 +405,15 @@ def _cells(walked: Walk, cells: int, *, whole: bool) -> Iterator[tuple[Any, ...]
         class_id = ClassId(f"c{number // 3}") if whole else CLASSES[number % 10]
         part = POOLED if whole or number < 30 else SegmentId(f"{number:010x}"[:10])
         yield decision, class_id, part
+
+
+def _also(walked: Walk, arm: ArmId) -> tuple[Any, ...]:
+    """The rest of `Learned`, as for a request of one of a few tenants."""
+    outcome = outcome_of(walked.rng, arm)
+    tenant = TenantId(f"{walked.rng.randrange(20):016x}")
+    end = walked.clock.wall()
+    made = Made(outcome.tokens or 0, end - outcome.e2e_s, end)
+    return (), tenant, ledger_counts(outcome, walked.facts.baseline), made
 
 
 async def flushes(folder: Path, rounds: int) -> None:
@@ -404,7 +440,17 @@ async def _store_flushes(folder: Path, store: EmbeddedStore, rounds: int) -> Non
                 )
                 trial = trial_of(ctx, decision, outcome_of(walked.rng, decision.arm_id))
                 sums = increments(trial, typical_tokens(class_id))
-                walked.writer.add(MODEL, decision.arm_id, class_id, sums, part_of(part, 0.0))
+                part = part_of(part, 0.0)  # noqa: PLW2901
+                walked.writer.add(
+                    Learned(
+                        MODEL,
+                        decision.arm_id,
+                        class_id,
+                        sums,
+                        part,
+                        *_also(walked, decision.arm_id),
+                    )
+                )
             sizes.append(sum(map(len, walked.writer.unconfirmed(MODEL).values())))
             began = time.thread_time()
             await walked.writer.flush()
@@ -443,6 +489,7 @@ def main() -> None:
         uvloop.run(stages(folder, arguments))
         if not (arguments.profile or arguments.light):
             uvloop.run(flushes(folder, 60))
+            print(f"\n{snapshot.table()}")
     finally:
         shutil.rmtree(folder)
 

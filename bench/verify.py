@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import (
+    verify_attribution,
     verify_bytes,
+    verify_coverage,
     verify_engines,
     verify_fuzz,
+    verify_models,
     verify_soak,
     verify_statistics,
     verify_store,
+    verify_sums,
 )
 
 
@@ -51,6 +55,21 @@ SECTIONS: dict[str, Section] = {
         "python -m bench.verify_statistics --seeds 400",
         lambda: verify_statistics.tables(400),
     ),
+    "attribution": Section(
+        "Attribution: tokens per step by class, from counters of whole servers alone",
+        "python -m bench.verify_attribution --seeds 200",
+        lambda: verify_attribution.tables(200),
+    ),
+    "models": Section(
+        "Models: intervals of step time and TTFT, and what the drift detector finds",
+        "python -m bench.verify_models --seeds 500",
+        lambda: verify_models.tables(500),
+    ),
+    "coverage": Section(
+        "Coverage: tau, quantiles, tails and gain under changes of load and adaptive shares",
+        "python -m bench.verify_coverage --seeds 500",
+        lambda: verify_coverage.tables(500),
+    ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",
         "python -m bench.verify_soak --streams 500 --seconds 300",
@@ -60,6 +79,11 @@ SECTIONS: dict[str, Section] = {
         "Store: what clients notice when it is frozen or killed",
         "python -m bench.verify_store --rounds 5 --seconds 5",
         lambda: verify_store.tables(rounds=5, seconds=5.0),
+    ),
+    "sums": Section(
+        "Sums: eight processes, a restart of the store, a killed process, an audit",
+        "python -m bench.verify_sums --seconds 60",
+        lambda: verify_sums.tables(seconds=60.0),
     ),
     "engines": Section(
         "Real engines: what each pool gains by class, and what the proxy made of it",

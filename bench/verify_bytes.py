@@ -1,7 +1,7 @@
 """Fuzzes the relay's reader and the body splice: no byte may differ that should not.
 
-Random event streams in every legal form, cut at random places, with and without an event of ours to
-take out; random JSON bodies with one member to set.
+Random event streams in every legal form, cut at random places, with and without events of ours to
+take out; random JSON bodies with one member to set, or to cut out.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ import sys
 from router.engines.splice import set_member
 from router.relay.harvest import StreamHarvest
 from router.relay.sse import EventSplitter, event_data
+from router.relay.whole import HeldHarvest
 
 _ENDS = (b"\n", b"\r\n", b"\r")
 _WORDS = ("word", "слово", "کلمه", "字", "🙂", "", " ", "data: x", '{"usage":{}}', "\\n")
 _USAGE = b'{"choices":[],"usage":{"completion_tokens":3},"metrics":{"speculative_decoding":null}}'
+_RECORD = (
+    b'{"choices":[],"usage":null,"sglext":{"spec_tokens_details":{"spec_verify_ct":2,"x":"\\"}"}}}'
+)
 
 
 def random_stream(rng: random.Random) -> tuple[bytes, bytes]:
-    """A stream that holds one usage event, and the same stream without that event."""
+    """A stream with one usage event and perhaps a record, and the same stream without them."""
     end = rng.choice(_ENDS)
     space = rng.choice((b" ", b""))
     with_usage, without = b"", b""
@@ -29,6 +33,8 @@ def random_stream(rng: random.Random) -> tuple[bytes, bytes]:
         event = _random_event(rng, end, space)
         with_usage += event
         without += event
+    if rng.random() < 0.5:
+        with_usage += b"data:" + space + _RECORD + end + end
     with_usage += b"data:" + space + _USAGE + end + end
     tail = b"data:" + space + b"[DONE]" + end + end
     return with_usage + tail, without + tail
@@ -56,7 +62,11 @@ def pieces(rng: random.Random, data: bytes) -> list[bytes]:
 
 
 def _through(data: list[bytes], *, strip: bool) -> tuple[bytes, StreamHarvest]:
-    harvest = StreamHarvest((b'"usage":{',), strip_usage=strip)
+    harvest = StreamHarvest(
+        (b'"usage":{', b'"sglext":{'),
+        strip_usage=strip,
+        strip_record=b"sglext" if strip else None,
+    )
     out = b"".join(harvest.feed(piece, 0.0) for piece in data)
     return out + harvest.finish(), harvest
 
@@ -108,10 +118,29 @@ def splice_case(rng: random.Random) -> bool:
     return bool(json.loads(changed) == {**shuffled, "stream_options": {"x": 1}})
 
 
+def member_case(rng: random.Random) -> bool:
+    """Whether a whole answer loses its record and no other byte, however it is cut."""
+    texts = [f'"k{i}": {json.dumps(_random_value(rng, 3))}' for i in range(rng.randrange(4))]
+    end = rng.choice(("", " ", "\n"))
+    expected = "{" + ",".join(texts) + end + "}"
+    texts.insert(
+        rng.randrange(len(texts) + 1), '"sglext":' + json.dumps({"s": _random_value(rng, 2)})
+    )
+    answer = ("{" + ",".join(texts) + end + "}").encode()
+    harvest = HeldHarvest(b"sglext")
+    shown = b"".join(map(harvest.hold, pieces(rng, answer))) + harvest.finish()
+    return shown == expected.encode() and harvest.answer() == json.loads(answer)
+
+
 def tables(cases: int) -> str:
     """The results as a Markdown table."""
     rows = []
-    for name, case in (("event streams", stream_case), ("request bodies", splice_case)):
+    played = (
+        ("event streams", stream_case),
+        ("request bodies", splice_case),
+        ("whole answers", member_case),
+    )
+    for name, case in played:
         rng = random.Random(f"{name}")
         wrong = 0
         for index in range(cases):

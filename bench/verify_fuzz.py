@@ -106,7 +106,9 @@ def _kinds(played: Dialogue, exchange: Exchange) -> Iterator[str]:
     facts: dict[str, Any] = {
         "answer is an event stream": answer.event_stream,
         "usage is asked for and taken out": request.strips,
-        "model goes by another name": request.body != request.forwarded and not request.strips,
+        "a record is asked for and taken out": request.record,
+        "model goes by another name": request.body != request.forwarded
+        and not (request.strips or request.record),
         "request in chunks": request.chunking,
         "answer in chunks": answer.framing == "chunked",
         "answer ended by its connection": answer.framing == "close",

@@ -229,19 +229,21 @@ def _first(world: World, seed: int) -> tuple[Verdict, float, float]:
     return Verdict.NOT_ENOUGH_DATA, np.inf, np.inf
 
 
-def _percent(share_by_seed: Sequence[float] | FloatArray | NDArray[np.bool_]) -> str:
+def percent_text(share_by_seed: Sequence[float] | FloatArray | NDArray[np.bool_]) -> str:
     """Mean of a share with its standard error over seeds."""
     by_seed = np.asarray(share_by_seed, dtype=np.float64)
     error = float(by_seed.std(ddof=1)) / len(by_seed) ** 0.5 if len(by_seed) > 1 else float("nan")
     return f"{by_seed.mean():.1%} ± {error:.1%}".replace("%", " %")
 
 
-def _count(values: FloatArray, q: float) -> str:
+def count_text(values: FloatArray, q: float) -> str:
+    """A quantile of counts, of which some may be infinite."""
     value = float(np.quantile(values, q, method="higher"))
     return "none" if np.isinf(value) else f"{value:.0f}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -276,14 +278,14 @@ def false_verdict_table(seeds: int) -> str:
             [
                 name,
                 str(count),
-                _percent([arms.mean() for arms in by_arm]),
-                *(_percent([arms[:, word].mean() for arms in ever]) for word in (0, 1)),
-                _percent([arms.any() for arms in by_arm]),
+                percent_text([arms.mean() for arms in by_arm]),
+                *(percent_text([arms[:, word].mean() for arms in ever]) for word in (0, 1)),
+                percent_text([arms.any() for arms in by_arm]),
                 f"{shown.sum(axis=2).mean():.2%}".replace("%", " %"),
             ]
         )
     header = ["shares", "seeds", "an arm ever", "ever gain", "ever loss", "any of 2 arms ever"]
-    return _table([*header, "of all looks"], rows)
+    return table_text([*header, "of all looks"], rows)
 
 
 def coverage_table(seeds: int) -> str:
@@ -294,10 +296,10 @@ def coverage_table(seeds: int) -> str:
         for requests in (300, 1000):
             _say(f"coverage: {name}, {requests} requests, {seeds} seeds")
             held = coverage(World(((requests, EFFECTS),), thompson=thompson), seeds)
-            cells = [_percent(by_seed) for by_seed in (held.always, held.last, held.fixed)]
+            cells = [percent_text(by_seed) for by_seed in (held.always, held.last, held.fixed)]
             rows.append([name, f"{requests:,}", *cells])
     header = ["shares", "requests", "at every look", "at the last look"]
-    return _table([*header, "interval of one look, at the last look"], rows)
+    return table_text([*header, "interval of one look, at the last look"], rows)
 
 
 def learning_table(seeds: int) -> str:
@@ -316,10 +318,10 @@ def learning_table(seeds: int) -> str:
         _say(f"learning: {name}, {seeds} seeds")
         found = learning(replace(world, thompson=True), seeds)
         best = int(np.argmin(world.phases[-1][1]))
-        given = [_percent(found.shares[:, arm]) for arm in (best, 0)]
-        rows.append([name, *given, *(_count(found.took, q) for q in (0.5, 0.9))])
+        given = [percent_text(found.shares[:, arm]) for arm in (best, 0)]
+        rows.append([name, *given, *(count_text(found.took, q) for q in (0.5, 0.9))])
     header = ["world", "best arm, last 200", "baseline, last 200"]
-    return _table([*header, "half the traffic after (median)", "(90 % of seeds)"], rows)
+    return table_text([*header, "half the traffic after (median)", "(90 % of seeds)"], rows)
 
 
 def time_table(seeds: int) -> str:
@@ -348,12 +350,12 @@ def time_table(seeds: int) -> str:
                 str(count),
                 f"{effect:+.1f}".replace("-", "−") if effect else "0",
                 str(right),
-                _count(first.n, 0.5),
-                _count(first.n, 0.9),
-                _count(first.served, 0.5),
-                _count(first.served, 0.9),
-                _percent(came) + f" of {requests:,}",
-                _percent(wrong),
+                count_text(first.n, 0.5),
+                count_text(first.n, 0.9),
+                count_text(first.served, 0.5),
+                count_text(first.served, 0.9),
+                percent_text(came) + f" of {requests:,}",
+                percent_text(wrong),
             ]
         )
     header = [
@@ -364,7 +366,7 @@ def time_table(seeds: int) -> str:
         "n of the smaller side, median",
     ]
     header += ["90 %", "requests, median", "90 %", "a verdict within", "first verdict wrong"]
-    return _table(header, rows)
+    return table_text(header, rows)
 
 
 def tables(seeds: int) -> str:

@@ -56,7 +56,8 @@ class SpecUsage:
     num_speculative_tokens: int | None = None
     source: Source = Source.REQUEST
     exact_drafted: bool = True
-    """False where `drafted` is nominal (steps times k); it is then shown nowhere as a rate."""
+    """Whether `drafted` was counted; else it is steps times a configured length, of which no rate
+    is made."""
 
 
 @value
@@ -75,12 +76,6 @@ class Trial:
     tokens: int | None = None
     """Completion tokens by the engine's count."""
     spec: SpecUsage | None = None
-    queue_s: float | None = None
-    """Wait for a place, before the arm was drawn; in no other duration."""
-    overhead_s: float | None = None
-    """What the router added."""
-    held: bool = False
-    """The client held its answer up: censored, so it brings no durations."""
     load: int | None = None
     """Requests at its server when it came, itself included."""
     waiting: int | None = None
@@ -89,6 +84,12 @@ class Trial:
     """None also where another server was tried first: TTFT is then no time of one prefill."""
     cached_tokens: int | None = None
     """Of `prompt_tokens`, those that were in the engine's prefix cache."""
+    queue_s: float | None = None
+    """Wait for a place, before the arm was drawn; in no other duration."""
+    overhead_s: float | None = None
+    """What the router added."""
+    held: bool = False
+    """The client held its answer up: censored, so it brings no durations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,6 +347,10 @@ class Application:
         """Why traffic should go elsewhere; None when it may come."""
         return "draining" if self._draining else self._current.not_ready()
 
+    def store_says(self) -> str:
+        """How the store does, which traffic need not mind."""
+        return self._learning.store_state(self.config.store.shown_url).says_briefly
+
     def state(self) -> dict[str, Any]:
         """Everything an operator asks about."""
         shown_url = self.config.store.shown_url
@@ -415,6 +419,10 @@ class Application:
             yield "specroute_snapshot_age_seconds", {}, store.snapshot_age_s
         yield "specroute_store_dropped_increments", {}, float(store.dropped_increments)
         yield "specroute_store_refused_increments", {}, float(store.refused_increments)
+        yield "specroute_store_waiting_increments", {}, float(store.waiting_increments)
+        yield "specroute_store_late_made_tokens", {}, float(store.late_made_tokens)
+        if store.clock_skew_s is not None:
+            yield "specroute_store_clock_skew_seconds", {}, store.clock_skew_s
         yield "specroute_background_errors", {}, float(self.background.errors)
         dropped = self._current.decision_log.dropped
         yield "specroute_decision_log_dropped_lines", {}, float(dropped)
@@ -430,6 +438,7 @@ def _route_state(route: ServedRoute) -> RouteState:
         route.snapshot,
         route.parts.chooser.plan,
         servers.upkeep.finder.errors(),
+        servers.upkeep.identifier.identities,
     )
 
 

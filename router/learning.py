@@ -37,22 +37,30 @@ class Learning:
 
     async def refresh(self, generation: Generation) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
+        writer = self._ground.writer
         async with self._refreshing:
+            if not writer.slots.compared:
+                await writer.compare_clocks()  # before anything is read for the wrong slots
             for route in generation.routes.values():
                 await self._refresh(generation, route)
+            if "read" not in self._errors:
+                await writer.compare_clocks()
             await self._learn_segment_key(generation.fingerprints)
 
     async def _refresh(self, generation: Generation, route: ServedRoute) -> None:
         clock = self._ground.clock
         try:
             past = await route.reader.refresh()
+            await self._claim(route)
         except StoreError as error:
             self.failed("read", error)
             past = route.reader.past()
         else:
             self._last_read = clock.monotonic()
             self._answered("read")
-        for snapshot in route.builder.steps(past, clock.wall()):
+        wall = self._ground.writer.slots.wall()
+        counted = route.servers.counted.estimates(wall)
+        for snapshot in route.builder.steps(past, wall, counted):
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)
@@ -61,6 +69,13 @@ class Learning:
             if plan is not None:
                 route.parts.chooser.plan = plan
             await asyncio.sleep(0)
+
+    async def _claim(self, route: ServedRoute) -> None:
+        """Tells who attributes the engines' counters which classes made how many tokens."""
+        counted, history = route.servers.counted, route.reader.history
+        slots = counted.missing(history.settled_made, self._ground.writer.slots.wall())
+        if slots:
+            counted.learn(await history.read_made(slots))
 
     async def _learn_segment_key(self, fingerprints: Fingerprints) -> None:
         """Reads the key that all processes hash applications with; makes it if it is missing."""
@@ -101,4 +116,7 @@ class Learning:
             snapshot_age_s=None if last is None else self._ground.clock.monotonic() - last,
             dropped_increments=writer.dropped,
             refused_increments=writer.refused,
+            waiting_increments=writer.waiting,
+            late_made_tokens=writer.late_made_tokens,
+            clock_skew_s=writer.slots.skew_s,
         )

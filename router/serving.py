@@ -25,6 +25,8 @@ from router.clock import Clock
 from router.config.models import Classify, Config, Route
 from router.endpoints.names import ModelNames
 from router.errors import ConfigError
+from router.estimates.counted import Counted
+from router.estimates.detector import find_shift
 from router.estimates.layout import SLOT_S
 from router.estimates.reader import Past, Reader
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
@@ -74,19 +76,23 @@ class Servers:
     upkeep: FleetUpkeep
     upstream: WireUpstream
     relay: Relay
+    counted: Counted
+    """What their counters tell of each class."""
 
 
 def make_servers(facts: RouteFacts, ground: Ground) -> Servers:
     """All that belongs to the servers of a route and ends with them."""
     clock, uniform = ground.clock, ground.rng.random
     fleet = FleetState(facts, clock, uniform=uniform)
-    upstream = WireUpstream()
+    upstream, counted = WireUpstream(), Counted(facts.arms)
+    wall = ground.writer.slots.wall
     return Servers(
         facts,
         fleet,
-        FleetUpkeep(facts, fleet, clock, ground.fetch, uniform=uniform),
+        FleetUpkeep(facts, fleet, clock, ground.fetch, uniform=uniform, book=counted, wall=wall),
         upstream,
         Relay(facts, fleet, upstream, clock),
+        counted,
     )
 
 
@@ -262,7 +268,13 @@ class Generation:
             segments=segments,
             chooser=Chooser(servers.facts, servers.fleet, plan, uniform=ground.rng.random),
             relay=servers.relay,
-            recorder=Recorder(ground.writer, ground.metrics, self.decision_log, ground.clock),
+            recorder=Recorder(
+                ground.writer,
+                ground.metrics,
+                self.decision_log,
+                ground.clock,
+                route=servers.facts,
+            ),
         )
         return ServedRoute(
             route, servers, segments, policy, self._reader(route, known), builder, parts, snapshot
@@ -281,7 +293,6 @@ class Generation:
         return Reader(
             ground.store,
             ground.writer,
-            ground.clock,
             prefix=ground.prefix,
             model=route.model,
             window_s=self.config.estimates.window_s,
@@ -295,7 +306,10 @@ class Generation:
         if known is not None and same and self._same(lambda config: config.estimates):
             return known.builder, known.snapshot
         builder = SnapshotBuilder(
-            facts.arms, half_life_s=estimates.half_life_s, tail_limit=estimates.tail_limit
+            facts.arms,
+            half_life_s=estimates.half_life_s,
+            tail_limit=estimates.tail_limit,
+            detect=find_shift,
         )
         return builder, builder.build(_NOTHING, self._ground.clock.wall())
 

@@ -10,6 +10,7 @@ from typing import Any
 from bench.fuzz.streams import text
 
 _BLANKS = ("", "", "", " ", "\n", "\t ", "\r\n")
+_RECORD = "return_spec_tokens_details"
 _KEYS = ("a", "messages", 'b"}', "]", "ключ", "stream", "usage", "model", "metadata")
 
 
@@ -21,6 +22,8 @@ class Body:
     forwarded: bytes
     strips: bool = False
     """Whether the proxy asks for usage that the client did not want."""
+    record: bool = False
+    """Whether it asks for a record of speculation that the client did not want."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Wanted:
     stream: bool
     asks_usage: bool
     """Whether the engine's adapter asks for usage at this endpoint."""
+    asks_record: bool = False
+    """Whether it asks for a record of speculation."""
 
 
 def json_body(rng: Random, wanted: Wanted) -> Body:
@@ -63,15 +68,26 @@ def json_body(rng: Random, wanted: Wanted) -> Body:
     options, asked, strips = _options(rng, wanted)
     if options is not None:
         members.append(("stream_options", options, asked))
+    record = wanted.asks_record
+    given = rng.choice(("false", "null", "true")) if record and rng.random() < 0.3 else None
+    if given is not None:
+        members.append((_RECORD, given, "true"))
+        record = given != "true"
     rng.shuffle(members)
     blanks = [rng.choice(_BLANKS) for _ in range(4 * len(members) + 3)]
     sent = _object(members, blanks, 1)
     forwarded = _object(members, blanks, 2)
+    if record and given is None:
+        at = forwarded.index("{") + 1
+        forwarded = f'{forwarded[:at]}"{_RECORD}":true,{forwarded[at:]}'
     if strips and options is None:
         at = forwarded.index("{") + 1
         forwarded = f'{forwarded[:at]}"stream_options":{asked},{forwarded[at:]}'
     return Body(
-        sent.encode("utf-8", "surrogatepass"), forwarded.encode("utf-8", "surrogatepass"), strips
+        sent.encode("utf-8", "surrogatepass"),
+        forwarded.encode("utf-8", "surrogatepass"),
+        strips,
+        record,
     )
 
 

@@ -28,7 +28,8 @@ from bench.fuzz.model import (
 from router.endpoints.table import FACTS, TABLE, EndpointFacts, ModelIn, ServedBy
 from router.types import Endpoint
 
-ENGINES = ("vllm", "llamacpp", "generic")
+ENGINES = ("vllm", "llamacpp", "generic", "sglang")
+_ASKING = ("vllm", "sglang")
 ALIAS = "other-"
 """Before the name of a route it is the route's other name."""
 
@@ -127,7 +128,7 @@ def dialogue(seed: str) -> Dialogue:
     rng = Random(seed)
     pipelined = rng.random() < 0.1
     count = rng.choice((2, 3)) if pipelined else rng.choice((1, 1, 2, 3, 4))
-    engine = rng.choices(ENGINES, (3, 1, 1))[0]
+    engine = rng.choices(ENGINES, (3, 1, 1, 3))[0]
     exchanges = [_exchange(rng, engine, calm=pipelined) for _ in range(count)]
     if pipelined and rng.random() < 0.2:
         exchanges[-1] = _with_end(rng, exchanges[-1])
@@ -163,7 +164,8 @@ def _request(rng: Random, facts: EndpointFacts, engine: str, *, calm: bool) -> R
         name=(ALIAS if alias else "") + engine,
         route=engine,
         stream=stream,
-        asks_usage=engine == "vllm" and facts.endpoint in _ASKED_FOR_USAGE,
+        asks_usage=engine in _ASKING and facts.endpoint in _ASKED_FOR_USAGE,
+        asks_record=engine == "sglang" and facts.endpoint in _ASKED_FOR_USAGE,
     )
     lines, body = _body(rng, facts, method, wanted)
     coding = ""
@@ -195,6 +197,8 @@ def _request(rng: Random, facts: EndpointFacts, engine: str, *, calm: bool) -> R
         chunking=chunking,
         expects=bool(body.sent) and not calm and version == "HTTP/1.1" and rng.random() < 0.05,
         strips=body.strips,
+        record=body.record,
+        announces=body.strips and engine == "vllm",
     )
     return replace(request, cuts=_cuts(rng, len(request_bytes(request, "0123456")[0])))
 
@@ -300,6 +304,9 @@ def _content(rng: Random, dialect: str, request: Request) -> Answer:
         return _stream(rng, dialect, request, status, reason)
     body = streams.whole(rng, dialect)
     answer = _plain(status, reason, json_type, body)
+    if request.record and rng.random() < 0.8:
+        body = streams.with_record(rng, body)
+        answer = replace(answer, parts=(Part(body, answer.body),))
     if rng.random() < 0.1:
         packed = coded(body, "gzip")
         answer = replace(
@@ -312,7 +319,14 @@ def _content(rng: Random, dialect: str, request: Request) -> Answer:
 
 def _stream(rng: Random, dialect: str, request: Request, status: int, reason: str) -> Answer:
     ended = rng.random() < 0.9
-    parts = streams.stream(rng, dialect, strips=request.strips, ended=ended)
+    parts = streams.stream(
+        rng,
+        dialect,
+        strips=request.strips,
+        announces=request.announces,
+        record=request.record,
+        ended=ended,
+    )
     kind = rng.choice(("text/event-stream", "Text/Event-Stream; charset=utf-8"))
     answer = Answer(status, reason, lines=(("Content-Type", kind),), parts=parts, ended=ended)
     if rng.random() < 0.04:

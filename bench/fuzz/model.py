@@ -47,6 +47,10 @@ class Request:
     """Where a write ends, in bytes of the whole request."""
     strips: bool = False
     """Whether the proxy has to ask for usage, and to take it out of the answer."""
+    record: bool = False
+    """Whether it has to ask for a record of speculation, and to take it out of the answer."""
+    announces: bool = False
+    """Whether the engine may announce that usage by nulls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _request_lines(request: Request, name: str, host: str) -> Lines:
         passed.append(("Content-Encoding", request.coding))
     dropped = _HOP_BY_HOP | _named(request.lines)
     kept = [line for line in passed if _passes(line[0], dropped)]
-    if request.strips:
+    if request.strips or request.record:
         kept = [line for line in kept if line[0].lower() != "accept-encoding"]
         kept.append(("Accept-Encoding", "identity"))
     return (("Host", host), *framing, *kept)
@@ -205,7 +205,7 @@ def _broken_faults(exchange: Exchange, got: Got, sent: Sent) -> Iterator[str]:
 def _unanswered_faults(exchange: Exchange, got: Got, sent: Sent) -> Iterator[str]:
     """Of an error of ours in place of an answer."""
     answer = exchange.answer
-    held = answer.resets or _held(answer, sent.body)
+    held = answer.resets or _held(answer, sent.body) or _is_held(exchange)
     if sent.body and not (held or answer.status >= 500 or answer.status in {429, 503}):
         yield "502 after the first byte had come"
     if not got.complete or not (exchange.request.method == "HEAD" or _is_error(got.body)):
@@ -237,10 +237,12 @@ def _line_faults(exchange: Exchange, got: Got) -> Iterator[str]:
     dropped = _HOP_BY_HOP | _named(answer.lines)
     lines = list(answer.lines)
     if answer.framing == "length":
-        lines.append(("Content-Length", str(len(answer.body))))
+        lines.append(("Content-Length", str(len(answer.shown))))
     bodiless = request.method == "HEAD" or answer.status in {204, 304}
     if _is_read(exchange) and not bodiless:  # an error or a comment of ours may come in
         dropped |= _OF_LENGTH
+    elif answer.shown != answer.body:
+        dropped |= _OF_LENGTH - {"content-length"}
     kept = [line for line in lines if _passes(line[0], dropped)]
     if list(got.lines[: len(kept)]) != kept:
         yield f"answer's lines {_difference(got.lines, tuple(kept))}"
@@ -293,8 +295,19 @@ def _is_read(exchange: Exchange) -> bool:
     return answer.event_stream and exchange.marked and not coded
 
 
+def _is_held(exchange: Exchange) -> bool:
+    """Whether nothing of the answer is passed on before its end: a member may have to go."""
+    kind = next((v for n, v in exchange.answer.lines if n.lower() == "content-type"), "")
+    json_kind = kind.partition(";")[0].strip().lower()
+    coded = any(name.lower() == "content-encoding" for name, _ in exchange.answer.lines)
+    is_json = json_kind == "application/json" or json_kind.endswith("+json")
+    return exchange.request.record and exchange.marked and is_json and not coded
+
+
 def _shown(exchange: Exchange, body: bytes) -> bytes:
     """What the client may get of so much of the answer's body."""
+    if _is_held(exchange) and body != exchange.answer.body:
+        return body  # half a text in JSON has no members
     shown: list[bytes] = []
     left = len(body)
     for part in exchange.answer.parts:
@@ -308,7 +321,7 @@ def _shown(exchange: Exchange, body: bytes) -> bytes:
 
 def _surely_shown(exchange: Exchange, body: bytes) -> bytes:
     """What of it the client must get: all, or where events are taken out, those that are whole."""
-    if not exchange.request.strips:
+    if not (exchange.request.strips or exchange.request.record):
         return _shown(exchange, body)
     shown: list[bytes] = []
     left = len(body)

@@ -83,13 +83,17 @@ class Writer:
         return self._end
 
 
-def stream(rng: Random, dialect: str, *, strips: bool, ended: bool) -> tuple[Part, ...]:
+def stream(
+    rng: Random, dialect: str, *, strips: bool, announces: bool, record: bool, ended: bool
+) -> tuple[Part, ...]:
     """A stream of some dialect.
 
     Args:
         rng: Of all choices.
         dialect: By its name in the table of endpoints.
         strips: Whether an event of usage is there that only the proxy has asked for.
+        announces: Whether nulls in other events are there for the same reason.
+        record: Whether an event is there that only the proxy has asked for, with a record.
         ended: Whether it comes to its end mark.
     """
     writer = Writer(rng)
@@ -97,14 +101,21 @@ def stream(rng: Random, dialect: str, *, strips: bool, ended: bool) -> tuple[Par
     if rng.random() < 0.05:
         parts.append(_same(b"\xef\xbb\xbf: bom" + writer.between.encode() * 2))
     output = _OUTPUT.get(dialect, _other)(rng, writer)
-    announces = strips and rng.random() < 0.2
+    # Where a record is asked for, nulls are there for everybody.
+    nulls = record and rng.random() < 0.4
+    announces = nulls or (announces and rng.random() < 0.2)
     for event in output:
         if rng.random() < 0.15:
             parts.append(_same(writer.other()))
         if announces and b'"choices":[{' in event and b'"choices":[],' not in event:
-            parts.append(_announcing(event))
+            announcing = _announcing(event)
+            parts.append(_same(announcing.sent) if nulls else announcing)
         else:
             parts.append(_same(event))
+    if record and rng.random() < 0.8:
+        extension = {"spec_tokens_details": {"spec_verify_ct": 2, "x": text(rng)}}
+        chunk: dict[str, Any] = {"id": "x", "choices": [], "usage": None, "sglext": extension}
+        parts.append(Part(writer.event(chunk), b""))
     if strips:
         parts += _usage(rng, writer, output)
     writer.plain = True  # a mark is the last that its event has to say
@@ -146,6 +157,15 @@ def whole(rng: Random, dialect: str) -> bytes:
         choice = {"index": 0, "message": {"role": "assistant", "content": text(rng)}}
         value = {"choices": [choice], "usage": _USAGE, "more": 1.0}
     return json.dumps(value, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def with_record(rng: Random, body: bytes) -> bytes:
+    """A whole answer with one member more, at its beginning or at its end."""
+    member = json.dumps({"spec_tokens_details": {"x": text(rng)}})
+    added = f'"sglext":{member}'.encode("utf-8", "surrogatepass")
+    if rng.random() < 0.5:
+        return b"{" + added + b"," + body[1:]
+    return body[:-1] + b"," + added + b"}"
 
 
 def _same(event: bytes) -> Part:

@@ -99,6 +99,36 @@ def alpha_from_tau(tau: float, k: int) -> float | None:
     return (low + high) / 2.0
 
 
+def tau_from_position_rates(rates: Sequence[float]) -> float:
+    """Tokens per step with a draft from alpha by position: 1 + r1 + r1 r2 + r1 r2 r3 + ...
+
+    Over the steps of one histogram it is exact, not a model: each product is the share of drafts
+    that got so far.
+
+    Args:
+        rates: As `position_rates` gives them, up to the first None.
+
+    Example:
+        >>> rates = position_rates((39, 1, 0, 3), 3)
+        >>> round(tau_from_position_rates(rates), 6) == round(53 / 43, 6)
+        True
+    """
+    tau = 1.0
+    for rate in reversed(rates):  # Horner's form
+        tau = 1.0 + rate * tau
+    return tau
+
+
+def draft_rate_from_tau(tau: float, k: int) -> float | None:
+    """Accepted / drafted where every step drafts k tokens: (tau - 1) / k.
+
+    Example:
+        >>> [round(draft_rate_from_tau(tau_from_alpha(0.8, k), k), 2) for k in (3, 7)]
+        [0.65, 0.45]
+    """
+    return (tau - 1.0) / k if k >= 1 and 1.0 <= tau <= k + 1 else None
+
+
 def stopped_early(histogram: Sequence[int], k: int) -> tuple[int, int] | None:
     """Successes and failures behind alpha: tokens accepted, and steps that stopped early.
 

@@ -166,6 +166,20 @@ class CellSums:
         counts = [self.accepted_per_step.get(j, 0) for j in range(length)]
         return acceptance.position_rates(counts, k)
 
+    def full_position_rates(self, k: int | None) -> tuple[float | None, ...]:
+        """Conditional acceptance by position where every draft had k tokens; else empty.
+
+        A short draft that was accepted whole looks like one that stopped, so one such draft would
+        bend every figure behind it.
+        """
+        drafts = self.accepted_per_step
+        accepted = sum(j * count for j, count in drafts.items())
+        early = sum(count for j, count in drafts.items() if k is not None and j < k)
+        full = (self.plain.get("alpha.accepted", 0), self.plain.get("alpha.early", 0))
+        if k is None or not drafts or (accepted, early) != full:
+            return ()
+        return self.position_rates(k)
+
     def histogram(self, name: str) -> Mapping[int, int]:
         """Histogram of a latency, by family."""
         return self.latency.get(name, {})

@@ -12,7 +12,7 @@ field                  sum of
                        squared, tokens times steps, steps squared
 `stream`, `.n`, ...    the same for steps that were counted in the stream
 `accepted`, `.n`       accepted tokens, and requests that reported them
-`drafted`, `.n`        drafted tokens, and requests that reported them and accepted ones;
+`drafted`, `.n`        drafted tokens, and requests that counted them and accepted ones;
                        `drafted.accepted`: accepted tokens of those. Nominal counts stay out
 `alpha.accepted`       tokens accepted in drafts of full length k
 `alpha.early`          such drafts that stopped before k
@@ -195,8 +195,12 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
 
 def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
     sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
-    k, drafted = spec.num_speculative_tokens, spec.drafted if spec.exact_drafted else None
-    if k is None or (drafted is not None and drafted != k * sum(counts)):
+    k = spec.num_speculative_tokens
+    if (
+        k is None
+        or not spec.exact_drafted
+        or (spec.drafted is not None and spec.drafted != k * sum(counts))
+    ):
         return  # drafts of other lengths: a short one accepted whole is not one that stopped
     full = acceptance.stopped_early(counts, k)
     if full is not None:
@@ -215,7 +219,12 @@ def _believable(spec: SpecUsage, tokens: int | None) -> bool:
         return False
     # An answer cut in the middle of a step leaves out tokens that were accepted.
     most = None if tokens is None else tokens + MAX_HISTOGRAM
-    return _in_order(accepted, drafted) and _in_order(steps, tokens) and _in_order(accepted, most)
+    most_accepted = drafted if spec.exact_drafted else None
+    return (
+        _in_order(accepted, most_accepted)
+        and _in_order(steps, tokens)
+        and _in_order(accepted, most)
+    )
 
 
 def _in_order(low: int | None, high: int | None) -> bool:

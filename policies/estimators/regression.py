@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _STILL = 1e-12
 GROUPS = 12
 """Groups that blocks are put together to. Judgement: an hour of blocks of two minutes makes groups
-of five minutes, longer than nearly all answers; Student's t of a dozen costs a tenth of the width."""
+of five minutes, longer than nearly all answers; Student's t of a dozen costs a tenth of the
+width."""
 
 MIN_GROUPS = 4
 """Fewer groups give no interval. Judgement: with three, one odd stretch decides everything."""
@@ -62,6 +63,7 @@ class Fit:
         inverse: Inverse of the penalised sum of products, shape (p, p).
         shares: What each group adds to the variance if requests are alike, shape (groups, p, p).
         parts: What each group adds to `free`, had it been predicted exactly, shape (p, groups).
+        prior: What the penalty stands in for where there are no data, shape (p, p).
         misfit: Probability of residuals as systematic as these if the model were true; None where
             that cannot be tested.
         groups: Groups of blocks that the variance rests on.
@@ -73,6 +75,7 @@ class Fit:
     inverse: FloatArray
     shares: FloatArray
     parts: FloatArray
+    prior: FloatArray
     misfit: float | None
     groups: int
 
@@ -91,8 +94,11 @@ class Fit:
         together = (x @ self.parts) ** 2
         share = alone / max(alone.sum(), 1e-300) + together / max(together.sum(), 1e-300)
         df = max(float(share.sum() ** 2 / max((share**2).sum(), 1e-300)) - 1.0, 1.0)
-        variance = float(x @ self.covariance @ x)
-        reach = student_t_quantile((1.0 + level) / 2.0, df) * math.sqrt(max(variance, 0.0))
+        # Leaving out one of the few groups that matter moves the value by more than its share; of
+        # all groups alike it is exact.
+        moves = min(df / (df + 1.0) * self.groups / (self.groups - 1.0), 1.0)
+        variance = float(x @ (moves * self.covariance + self.prior) @ x)
+        reach = student_t_quantile((1.0 + level) / 2.0, df) * math.sqrt(variance)
         return Interval(value, min(free - reach, value), max(free + reach, value))
 
     def distance(self, x: FloatArray, n: float) -> float:
@@ -105,29 +111,34 @@ def fit(
     with_y: FloatArray,
     n: FloatArray,
     *,
+    squares: FloatArray,
     penalty: FloatArray,
     non_negative: Sequence[int],
+    noise: float = 1.0,
 ) -> Fit:
     """Fit a linear model to sums of products by block.
 
     Args:
-        products: Sums of x x' by block in their order, shape (blocks, p + q, p + q): the p columns
-            of the model, then q directions that it leaves out and that residuals are tested in.
-        with_y: Sums of x y, shape (blocks, p + q).
+        products: Sums of z x' by block in their order, shape (blocks, p + q, p): x the p columns
+            of the model, z these and q directions that it leaves out and that residuals are tested
+            in.
+        with_y: Sums of z y, shape (blocks, p + q).
         n: Weight of each block, shape (blocks,).
+        squares: Sums of squares of the directions, shape (blocks, q).
         penalty: Added to the sum of products, shape (p, p); makes it regular.
         non_negative: Columns whose coefficients are at least 0.
+        noise: Variance of y around the model for one row.
 
     Example:
         >>> x = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]])
         >>> y = np.array([3.1, 5.0, 6.9, 9.0])
         >>> found = fit(x[:, :, None] * x[:, None, :], x * y[:, None], np.ones(4),
-        ...             penalty=np.zeros((2, 2)), non_negative=[1])
+        ...             squares=np.zeros((4, 0)), penalty=np.zeros((2, 2)), non_negative=[1])
         >>> found.coefficients.round(2)
         array([1.1 , 1.96])
     """
     p = len(penalty)
-    products, with_y = _grouped(products, n), _grouped(with_y, n)
+    products, with_y, squares = (_grouped(sums, n) for sums in (products, with_y, squares))
     xx, xy = products[:, :p, :p], with_y[:, :p]
     total, target = xx.sum(axis=0) + penalty, xy.sum(axis=0)
     inverse = np.linalg.pinv(total, hermitian=True)
@@ -139,10 +150,11 @@ def fit(
         without = np.linalg.pinv(total - xx, hermitian=True) @ (target - xy)[:, :, None]
         away = without[:, :, 0] - free
         covariance = (groups - 1) / groups * away.T @ away
-        misfit = _misfit(products, with_y, free, inverse)
+        misfit = _misfit(products, with_y, squares, free, inverse)
     signed = with_signs(total, target, free, non_negative)
+    prior = noise * inverse @ penalty @ inverse
     parts = inverse @ (xx @ free).T
-    return Fit(signed, free, covariance, inverse, shares, parts, misfit, groups)
+    return Fit(signed, free, covariance, inverse, shares, parts, prior, misfit, groups)
 
 
 def with_signs(
@@ -197,25 +209,37 @@ def _grouped(sums: FloatArray, n: FloatArray) -> FloatArray:
 
 
 def _misfit(
-    products: FloatArray, with_y: FloatArray, beta: FloatArray, inverse: FloatArray
+    products: FloatArray,
+    with_y: FloatArray,
+    squares: FloatArray,
+    beta: FloatArray,
+    inverse: FloatArray,
 ) -> float | None:
-    """Score tests of the directions left out, by the spread of their scores over groups.
+    """Whether any of the directions left out would have a coefficient other than 0.
 
-    Each group's score is taken less what the fitted coefficients explain of it (Wooldridge 1990,
-    Econometric Theory 6, 17-43); the mean score of a direction has Student's t with groups - 1
-    degrees of freedom. The smallest probability counts, times the number of directions.
+    Each is freed of what the model explains of it, and its coefficient judged like the others: by
+    leaving groups out, with Student's t. The smallest probability counts, times their number.
     """
-    p, groups = len(beta), len(products)
-    outside = products[:, p:, p:].sum(axis=0).diagonal()
-    gamma = products[:, p:, :p].sum(axis=0) @ inverse
-    left = outside - np.einsum("qp,pq->q", gamma, products[:, :p, p:].sum(axis=0))
-    residual = with_y - products[:, :, :p] @ beta
+    p = len(beta)
+    gamma = products[:, p:].sum(axis=0) @ inverse
+    residual = with_y - products @ beta
     scores = residual[:, p:] - residual[:, :p] @ gamma.T
-    scores = scores[:, left > _INDEPENDENT * np.maximum(outside, 1e-300)]
-    spread = scores.std(axis=0, ddof=1)
-    scores, spread = scores[:, spread > 0.0], spread[spread > 0.0]
-    if not len(spread):
+    explained = 2.0 * products[:, p:] - gamma @ products[:, :p]
+    information = squares - np.einsum("qp,gqp->gq", gamma, explained)
+    left, outside = information.sum(axis=0), squares.sum(axis=0)
+    apart = left > _INDEPENDENT * outside
+    scores, information = scores[:, apart], information[:, apart].clip(0.0)
+    groups, q = scores.shape
+    if not q:
         return None
-    t = np.abs(scores.mean(axis=0)) / spread * math.sqrt(groups)
-    tail = 2.0 * (1.0 - student_t_cdf(float(t.max()), groups - 1.0))
-    return min(tail * len(spread), 1.0)
+    total, whole = scores.sum(axis=0), information.sum(axis=0)
+    without = (total - scores) / np.maximum(whole - information, _INDEPENDENT * whole)
+    away = without - total / whole
+    error = np.sqrt((groups - 1) / groups * (away**2).sum(axis=0))
+    freedom = whole**2 / (information**2).sum(axis=0) - 1.0
+    t = total / whole / np.maximum(error, 1e-300)
+    tails: list[float] = [
+        2.0 * (1.0 - student_t_cdf(abs(t_of), max(df, 1.0)))
+        for t_of, df in zip(t.tolist(), freedom.tolist(), strict=True)
+    ]
+    return float(min(min(tails) * q, 1.0))

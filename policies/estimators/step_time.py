@@ -4,10 +4,10 @@ What is modelled is the mean step time of a request that meets a load when it co
 is known when an arm is chosen; load may change while it runs, and that is part of the mean.
 
 The curve is continuous and does not fall, and it is linear within each of eleven buckets of load,
-which are finer than the bands: one request alone is bound by memory, many by arithmetic, and servers
-differ in where that turns. So sums of powers and products hold all that the fit needs. No shape is
-selected by the data: an interval after a selection is too narrow. Where a bucket says little, a
-prior continues its neighbours' line.
+which are finer than the bands: one request alone is bound by memory, many by arithmetic, and
+servers differ in where that turns. So sums of powers and products hold all that the fit needs. No
+shape is selected by the data: an interval after a selection is too narrow. Where a bucket says
+little, a prior continues its neighbours' line.
 
 ============  =========================================================================
 field         sum over requests, `<i>` the bucket of their load
@@ -234,7 +234,9 @@ class StepTime:
                 verified += weights[block] * np.array(checked)
         rows = np.zeros((len(blocks), BUCKETS, len(_UNITS)))
         if places:
-            np.add.at(rows, tuple(np.array(places).T), _sound(np.array(found) / _UNITS))
+            np.add.at(
+                rows, tuple(np.array(places).T), _sound(np.array(found, dtype=np.float64) / _UNITS)
+            )
         rows *= weights[:, None, None]
         if not rows[:, :, 0].any():
             return None
@@ -248,7 +250,8 @@ def curve(load: float) -> FloatArray:
         >>> curve(12.0)[:6]
         array([1. , 1. , 1. , 1. , 0.5, 0. ])
     """
-    return np.concatenate([[1.0], np.clip((load - _EDGES) / _STEPS, 0.0, _FULL)])
+    gone = np.clip((load - _EDGES) / _STEPS, 0.0, _FULL)
+    return np.concatenate([np.ones(1), gone])
 
 
 _FULL = np.array([*[1.0] * (len(KNOTS) - 1), np.inf])
@@ -293,8 +296,8 @@ def _model(rows: FloatArray, verified_tokens: float | None) -> StepTimeModel:
     """Fits the curve to sums by block and bucket, shape (blocks, buckets, 6)."""
     weight = 1.0 / _noise(rows.sum(axis=0))
     n, load, load_sq, s, product, _ = np.moveaxis(rows * weight[:, None], -1, 0)
-    products = np.zeros((len(rows), _COLUMNS + _JUMPS, _COLUMNS + _JUMPS))
-    products[:, :_COLUMNS, :_COLUMNS] = (
+    products = np.zeros((len(rows), _COLUMNS + _JUMPS, _COLUMNS))
+    products[:, :_COLUMNS] = (
         np.tensordot(n, _AT_AT, 1)
         + np.tensordot(load, _AT_SLOPE, 1)
         + np.tensordot(load_sq, _SLOPE_SLOPE, 1)
@@ -302,12 +305,11 @@ def _model(rows: FloatArray, verified_tokens: float | None) -> StepTimeModel:
     with_s = np.zeros((len(rows), _COLUMNS + _JUMPS))
     with_s[:, :_COLUMNS] = s @ _AT + product @ _SLOPE
     # Residuals are tested for a jump at each knot, which graphs of fixed sizes would give.
+    squares = n[:, ::-1].cumsum(axis=1)[:, -2::-1]  # of being above each knot
     columns = n[:, :, None] * _AT + load[:, :, None] * _SLOPE
     for jump in range(_JUMPS):
         at, above = _COLUMNS + jump, slice(jump + 1, None)
-        products[:, at, :_COLUMNS] = columns[:, above].sum(axis=1)
-        products[:, :_COLUMNS, at] = products[:, at, :_COLUMNS]
-        products[:, at, at] = n[:, above].sum(axis=1)
+        products[:, at] = columns[:, above].sum(axis=1)
         with_s[:, at] = s[:, above].sum(axis=1)
     total = rows.sum(axis=0)
     requests = float(total[:, 0].sum())
@@ -315,6 +317,7 @@ def _model(rows: FloatArray, verified_tokens: float | None) -> StepTimeModel:
         products,
         with_s,
         rows[:, :, 0].sum(axis=1),
+        squares=squares,
         penalty=_penalty(float(total[:, 3].sum()) / requests),
         non_negative=range(1, _COLUMNS),
     )
@@ -335,7 +338,7 @@ def _noise(total: FloatArray) -> FloatArray:
     mean = np.where(mean > 0.0, mean, s.sum() / n.sum())
     relative = max(float((around / mean**2).sum() / n.sum()), _LEAST_CV**2)
     variance = (around + _NOISE_PRIOR_N * relative * mean**2) / (n + _NOISE_PRIOR_N)
-    return np.maximum(variance, (_LEAST_CV * mean) ** 2)
+    return np.asarray(np.maximum(variance, (_LEAST_CV * mean) ** 2))
 
 
 def _penalty(size: float) -> FloatArray:
@@ -362,7 +365,10 @@ def _seen(total: FloatArray) -> tuple[tuple[float, float], ...]:
             continue
         mean = load / n
         reach = 2.0 * math.sqrt(max(load_sq / n - mean * mean, 0.0))
-        start, end = max(mean - reach, edges[bucket] + 1.0), min(mean + reach, float(edges[bucket + 1]))
+        start, end = (
+            max(mean - reach, edges[bucket] + 1.0),
+            min(mean + reach, float(edges[bucket + 1])),
+        )
         if ranges and start <= ranges[-1][1] + 1.0:
             start = ranges.pop()[0]
         ranges.append((start, end))

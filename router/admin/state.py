@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from policies.cost import UNKNOWN_LENGTH
+from policies.estimators.quantiles import Quantile
+from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
 from router.admission.admission import AdmissionState
+from router.engines.identity import EngineIdentity
+from router.estimates.events import Change, Event
 from router.estimates.layout import COPYING, segment_of
-from router.estimates.snapshot import CellSummary, Event, PartSnapshot, Quantiles, Snapshot
-from router.fleet.model import RouteFacts
+from router.estimates.segments import PartSnapshot
+from router.estimates.slot_clock import TOLERANCE_S
+from router.estimates.snapshot import Snapshot
+from router.estimates.summary import TAILS, Acceptance, CellSummary, Comparison, Quantiles
+from router.fleet.identify import differences, mismatches
+from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
 from router.types import SegmentId
@@ -28,7 +37,42 @@ class StoreState:
     snapshot_age_s: float | None
     """Since what the store holds was last read; None if it never was."""
     dropped_increments: int
+    """That found no room, and are lost."""
     refused_increments: int
+    """That the store refused because of what it held, and are lost."""
+    waiting_increments: int
+    """That the store has not confirmed."""
+    late_made_tokens: int
+    """Tokens whose making was told too late to be attributed; they count everywhere else."""
+    clock_skew_s: float | None
+    """How far the store's clock is ahead of this host's; None if it never told."""
+
+    @property
+    def says_briefly(self) -> str:
+        """The same without what clients need not know."""
+        if self.up:
+            return "answers"
+        return "away: requests are served, and learned from in this process alone"
+
+    @property
+    def says(self) -> str:
+        """How it does and what that means, in words."""
+        said = [self.says_briefly]
+        if not self.up:
+            said += [str(self.error), f"{self.waiting_increments:,} sums wait to be added"]
+        if self.clock_skew_s is not None and abs(self.clock_skew_s) > TOLERANCE_S:
+            said.append(
+                f"its clock differs from this host's by {self.clock_skew_s:+.1f} s, which is "
+                "allowed for"
+            )
+        if self.dropped_increments:
+            said.append(f"{self.dropped_increments:,} increments found no room and are lost")
+        if self.refused_increments:
+            said.append(
+                f"{self.refused_increments:,} increments were refused, because something else is "
+                "kept where they belong"
+            )
+        return "; ".join(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +85,8 @@ class RouteState:
     plan: Plan
     discovery_errors: Mapping[ArmId, str] = field(default_factory=dict)
     """Why the servers of a pool could not be looked for, by arm."""
+    identities: Mapping[Replica, EngineIdentity] = field(default_factory=dict)
+    """What the servers are that have told."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -60,7 +106,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
 
 def store_json(store: StoreState) -> dict[str, Any]:
     """The store."""
-    return asdict(store)
+    return {**asdict(store), "says": store.says}
 
 
 def admission_json(state: AdmissionState) -> dict[str, Any]:
@@ -78,7 +124,36 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "lossless": pool.lossless,
         "baseline": arm.baseline,
         "discovery_error": state.discovery_errors.get(arm.arm_id),
-        "replicas": [_replica_json(item) for item in state.replicas[arm.arm_id]],
+        "mismatch": list(
+            differences(
+                {
+                    item.replica: state.identities[item.replica]
+                    for item in state.replicas[arm.arm_id]
+                    if item.replica in state.identities
+                }
+            )
+        ),
+        "replicas": [
+            {**_replica_json(item), **_identity_json(pool, state.identities.get(item.replica))}
+            for item in state.replicas[arm.arm_id]
+        ],
+    }
+
+
+def _identity_json(pool: PoolFacts, identity: EngineIdentity | None) -> dict[str, Any]:
+    if identity is None:
+        return {"detected": None, "mismatch": []}
+    return {
+        "detected": {
+            "engine": identity.engine.value,
+            "version": identity.version,
+            "speculation": identity.speculation,
+            "models": list(identity.models),
+            "context_tokens": identity.context_tokens,
+            "most_running": identity.most_running,
+            "evidence": list(identity.evidence),
+        },
+        "mismatch": [mismatch.why for mismatch in mismatches(pool, identity)],
     }
 
 
@@ -107,13 +182,24 @@ def _event_json(event: Event) -> dict[str, Any]:
         "class": event.class_id,
         **_part_name(event.part),
         "pool": event.arm_id,
-        "time_ratio": {
+        "time_ratio": None
+        if difference is None
+        else {
             "value": math.exp(difference.value),
             "low": math.exp(difference.low),
             "high": math.exp(difference.high),
         },
         "level": event.level,
+        "change": _change_json(event.change) if event.change else None,
     }
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    """Tokens per step, or time as a ratio to the baseline's."""
+    before, after = change.before, change.after
+    if change.figure == "cost":
+        before, after = math.exp(before), math.exp(after)
+    return {"figure": change.figure, "since": change.wall, "before": before, "after": after}
 
 
 def _part_name(part: SegmentId) -> dict[str, Any]:
@@ -164,22 +250,81 @@ def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
         "probability": probability,
         "share": cell.share,
         **{status.value: cell.ended[status] for status in Status},
+        "held": cell.held,
         "tokens": cell.tokens,
-        "tokens_per_step": cell.acceptance_length,
-        "acceptance_rate": cell.acceptance_rate,
-        "acceptance_form": cell.acceptance_form,
-        "draft_acceptance_rate": cell.draft_acceptance_rate,
-        "acceptance_requests": cell.measured,
+        **_acceptance_json(cell.acceptance),
         "acceptance_sources": {source.value: n for source, n in cell.sources.items()},
         "ttft_s": _quantiles_json(cell.latency["ttft"]),
         "tpot_s": _quantiles_json(cell.latency["tpot"]),
         "e2e_s": _quantiles_json(cell.latency["e2e"]),
-        "e2e_whole_s": _quantiles_json(cell.latency["e2ew"]),
-        "gain": asdict(cell.gain) if cell.gain else None,
-        "tail_ratio": asdict(cell.tail) if cell.tail else None,
-        "verdict": cell.verdict.value if cell.verdict else None,
+        "e2e_whole_s": {
+            "n": sum(of.n for of in cell.whole.values()),
+            "by_tokens": {_tokens(band): _quantiles_json(of) for band, of in cell.whole.items()},
+        },
+        "queue_s": _quantiles_json(cell.latency["queue"]),
+        "overhead_s": _quantiles_json(cell.latency["over"]),
+        **_comparison_json(cell.comparison),
+    }
+
+
+def _acceptance_json(acceptance: Acceptance) -> dict[str, Any]:
+    """Tau with its source, and alpha in its forms."""
+    return {
+        "tokens_per_step": acceptance.tau.value if acceptance.tau else None,
+        "tokens_per_step_interval": _interval_json(acceptance.tau),
+        "tokens_per_step_of_class": asdict(acceptance.tau_of_class)
+        if acceptance.tau_of_class
+        else None,
+        "tokens_per_step_by_source": {
+            source.value: asdict(tau) for source, tau in acceptance.taus.items()
+        },
+        "acceptance_source": acceptance.source.value if acceptance.source else None,
+        "acceptance_requests": acceptance.requests,
+        "acceptance_tokens": acceptance.tokens,
+        "acceptance_rate": acceptance.rate,
+        "acceptance_form": acceptance.form,
+        "acceptance_rate_by_position": list(acceptance.position_rates),
+        "equal_acceptance_rate": asdict(acceptance.equal_alpha) if acceptance.equal_alpha else None,
+        "draft_acceptance_rate": acceptance.draft_rate,
+    }
+
+
+def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
+    """An arm against the baseline; all null for the baseline."""
+    if compared is None:
+        return {
+            "gain": None,
+            "gain_one_look": None,
+            "gain_by_load": {},
+            "tail_ratios": dict.fromkeys(TAILS),
+            "verdict": None,
+        }
+    return {
+        "gain": asdict(compared.gain) if compared.gain else None,
+        "gain_one_look": asdict(compared.gain_once) if compared.gain_once else None,
+        "gain_by_load": {
+            str(band): asdict(gain) if gain else None for band, gain in compared.by_load.items()
+        },
+        "tail_ratios": {
+            name: asdict(tail) if tail else None for name, tail in compared.tails.items()
+        },
+        "verdict": compared.verdict.value,
     }
 
 
 def _quantiles_json(quantiles: Quantiles) -> dict[str, Any]:
-    return asdict(quantiles)
+    shown = {"p50": quantiles.p50, "p95": quantiles.p95, "p99": quantiles.p99}
+    return {
+        "n": quantiles.n,
+        **{name: of.value if of else None for name, of in shown.items()},
+        "intervals": {name: _interval_json(of) for name, of in shown.items()},
+    }
+
+
+def _interval_json(of: Quantile | Tau | None) -> list[float | None] | None:
+    return None if of is None or (of.low is None and of.high is None) else [of.low, of.high]
+
+
+def _tokens(band: str) -> str:
+    """Lengths that a band holds."""
+    return "unknown" if band == UNKNOWN_LENGTH else f"{2 ** int(band)}-{2 ** (int(band) + 1) - 1}"

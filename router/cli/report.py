@@ -127,8 +127,7 @@ def _pair(
     if first is None or second is None:
         return {"verdict": UNKNOWN}
     if first == second:
-        tails = [_tail(classes[name], first) for name in (one, other)]
-        alike = _overlap(*tails)
+        alike = _alike(*(_tails(classes[name], first) for name in (one, other)))
         verdict = UNKNOWN if alike is None else MERGE if alike else KEEP
         return {"verdict": verdict, "pool": first}
     costs = {}
@@ -139,12 +138,21 @@ def _pair(
     return {"verdict": KEEP, "saves": costs}
 
 
-def _tail(entry: dict[str, Any], pool: str) -> dict[str, float | None] | None:
+_Tails = dict[str, dict[str, float | None] | None]
+
+
+def _tails(entry: dict[str, Any], pool: str) -> _Tails:
     cell = next(cell for cell in entry["cells"] if cell["pool"] == pool)
-    if cell["verdict"] is None:  # the baseline: its tail is what tails are compared with
-        return {"low": 1.0, "high": 1.0}
-    ratio: dict[str, float | None] | None = cell["tail_ratio"]
-    return ratio
+    if cell["verdict"] is None:  # the baseline: its tails are what tails are compared with
+        return {name: {"low": 1.0, "high": 1.0} for name in cell["tail_ratios"]}
+    ratios: _Tails = cell["tail_ratios"]
+    return ratios
+
+
+def _alike(one: _Tails, other: _Tails) -> bool | None:
+    """Whether tails do not differ as far as they are known; None where none is."""
+    known = [alike for name in one if (alike := _overlap(one[name], other[name])) is not None]
+    return all(known) if known else None
 
 
 def _overlap(

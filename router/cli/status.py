@@ -28,6 +28,7 @@ _VERDICT_STYLE = {
     "no difference": "cyan",
     "not enough data": "dim",
 }
+_SOURCE_MARK = {"stream": "s", "counters": "c"}
 
 
 def watch(url: str, console: Console) -> None:
@@ -101,7 +102,34 @@ def _route(route: dict[str, Any]) -> RenderableType:
     for pool in route["pools"]:
         if pool["discovery_error"] is not None:
             title += f"  {pool['name']}: the last servers known, {pool['discovery_error']}"
-    return Group(class_table(route, title), *(_event(event) for event in _latest(route)))
+    return Group(
+        class_table(route, title),
+        *_engines(route),
+        *(_event(event) for event in _latest(route)),
+    )
+
+
+def _engines(route: dict[str, Any]) -> Iterator[Text]:
+    """What answers in each pool, and where that is not what the configuration says."""
+    told = []
+    for pool in route["pools"]:
+        detected = [replica.get("detected") for replica in pool["replicas"]]
+        known = dict.fromkeys(_engine(item) for item in detected if item is not None)
+        if known:
+            told.append(f"{pool['name']}: {', '.join(known)}")
+    if told:
+        yield Text("engines  " + " · ".join(told), "dim")
+    for pool in route["pools"]:
+        for why in pool.get("mismatch", ()):
+            yield Text(f"{pool['name']}: {why}", "red")
+        for replica in pool["replicas"]:
+            for why in replica.get("mismatch", ()):
+                yield Text(f"{replica['id']}: {why}", "red")
+
+
+def _engine(detected: dict[str, Any]) -> str:
+    version = detected["version"]
+    return f"{detected['engine']} {version}" if version else str(detected["engine"])
 
 
 def _latest(route: dict[str, Any]) -> list[dict[str, Any]]:
@@ -109,6 +137,8 @@ def _latest(route: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _event(event: dict[str, Any]) -> Text:
+    if event["change"] is not None:
+        return _drift(event, event["change"])
     ratio = event["time_ratio"]
     figures = f"{ratio['value']:.2f} times ({ratio['low']:.2f} … {ratio['high']:.2f})"
     if event["kind"] == "class_splits":
@@ -123,6 +153,16 @@ def _event(event: dict[str, Any]) -> Text:
             f"{figures} the time it takes in the rest of the class, against the baseline"
         )
     return Text(line, "yellow")
+
+
+def _drift(event: dict[str, Any], change: dict[str, Any]) -> Text:
+    what, form = "tokens per step", "{:.2f}"
+    if change["figure"] == "cost":
+        what, form = "time against the baseline", "{:.0%}"
+    since = datetime.fromtimestamp(change["since"], UTC).strftime("%H:%M")
+    before, after = (form.format(change[name]) for name in ("before", "after"))
+    line = f"{event['class']}: {what} of pool {event['pool']} was {before} until {since} UTC"
+    return Text(f"{line} and is {after} since", "yellow")
 
 
 def class_table(route: dict[str, Any], title: str) -> Table:
@@ -143,11 +183,11 @@ def class_table(route: dict[str, Any], title: str) -> Table:
                 end_section=index == len(entry["cells"]) - 1,
             )
     table.caption = (
-        "n answers · share of the class's traffic in the last minutes · τ tokens per step · "
-        "α acceptance · TPOT (time per output token), its p95, and TTFT (time to first token): "
-        "medians in ms over all answers, within 2 %, at whatever load there was · gain: time "
-        "saved, comparing only requests of the same time · – not measured, or not yet to within "
-        "±100 %"
+        "n answers · share of the class's traffic in the last minutes · τ tokens per step, half "
+        "its 95 % interval, s: counted in streams, c: from counters of servers · α acceptance · "
+        "TPOT (time per output token), its p95, and TTFT (time to first token): medians in ms over "
+        "all answers, within 2 %, at whatever load there was · gain: time saved, comparing only "
+        "requests of the same time · – not measured, or not yet to within ±100 %"
     )
     table.caption_justify = "left"
     return table
@@ -160,7 +200,7 @@ def _cell(cell: dict[str, Any], *, baseline: bool) -> list[RenderableType]:
         cell["pool"],
         answers,
         _figure(cell["share"], "{:.0%}"),
-        _figure(cell["tokens_per_step"], "{:.2f}"),
+        _tau(cell),
         _figure(cell["acceptance_rate"], "{:.2f}"),
         _milliseconds(cell["tpot_s"]["p50"]),
         _milliseconds(cell["tpot_s"]["p95"]),
@@ -168,6 +208,17 @@ def _cell(cell: dict[str, Any], *, baseline: bool) -> list[RenderableType]:
         _gain(cell["gain"]),
         Text(verdict, _VERDICT_STYLE.get(verdict, "")),
     ]
+
+
+def _tau(cell: dict[str, Any]) -> str:
+    """Tokens per step, half the width of its interval, and a letter for a source but the best."""
+    if cell["tokens_per_step"] is None:
+        return _UNKNOWN
+    interval, source = cell["tokens_per_step_interval"], cell["acceptance_source"]
+    shown = f"{cell['tokens_per_step']:.2f}"
+    if interval is not None:
+        shown += f"±{(interval[1] - interval[0]) / 2:.2f}"
+    return shown + _SOURCE_MARK.get(source, "")
 
 
 def _figure(value: float | None, form: str) -> str:

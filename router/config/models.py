@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from router.config.patterns import check_pattern
 
-EngineName = Literal["llamacpp", "vllm", "generic"]
+EngineName = Literal["llamacpp", "vllm", "sglang", "tensorrt_llm", "lmdeploy", "gateway", "generic"]
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
@@ -177,6 +177,12 @@ class Admin(Model):
     port: int = Field(8081, ge=0, le=65535, description="Port; 0 picks a free one.")
 
 
+_STORES = (
+    *("embedded:", "memory:", "redis://", "rediss://", "unix://"),
+    *("redis+sentinel://", "rediss+sentinel://", "redis+cluster://", "rediss+cluster://"),
+)
+
+
 class Store(Model):
     """Where counters live between processes and restarts."""
 
@@ -184,8 +190,10 @@ class Store(Model):
         "embedded:",
         repr=False,  # it may hold a password
         description=(
-            "`embedded:` starts a private Valkey server; `redis://host:6379/0`, `rediss://…` and "
-            "`unix:///path.sock` use yours; `memory:` keeps everything in this process."
+            "`embedded:` starts a private Valkey server; `redis://host:6379/0`, `rediss://…`, "
+            "`unix:///path.sock`, `redis+sentinel://host:26379,host:26379/master/0` and "
+            "`redis+cluster://host:6379,host:6379` use yours; `memory:` keeps everything in this "
+            "process. See stores.md."
         ),
     )
     directory: str = Field(
@@ -206,9 +214,8 @@ class Store(Model):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, value: str) -> str:
-        known = ("embedded:", "memory:", "redis://", "rediss://", "unix://")
-        if not value.startswith(known):
-            raise ValueError(f"must begin with one of {', '.join(known)}")
+        if not value.startswith(_STORES):
+            raise ValueError(f"must begin with one of {', '.join(_STORES)}")
         return value
 
     @property

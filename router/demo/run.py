@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,11 @@ from rich.text import Text
 
 from router.cli.admin import fetch_state
 from router.cli.status import class_table
-from router.demo.errors import DemoError
+from router.demo.errors import DemoError, UnsupportedPlatform
 from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool, die_with_parent
 from router.demo.prompts import load_prompts
+from router.demo.simulated import NOTICE, SimulatedEngines, simulated_engines
+from router.demo.simulated import WORKERS as SIMULATED_WORKERS
 from router.demo.traffic import Traffic
 from router.demo.view import findings, live, next_steps
 from router.demo.wheels import Progress
@@ -46,6 +48,7 @@ DEMO_MAX_TOKENS = 64
 DEMO_FLOOR = 0.2
 """Share that every pool keeps, the baseline included. Ten times the default: verdicts need answers
 from both sides, and four minutes are short."""
+DEMO_POLICY = {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}}
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.1
@@ -68,6 +71,25 @@ class DemoOptions:
     admin_port: int
     engine_port: int
     seed: int = 0
+    simulated: bool = False
+    """Simulated engines, also where the real one could run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the demo plays on.
+
+    Attributes:
+        model: Name that clients ask for.
+        route: Of the configuration, without a policy of the demo's own.
+        workers: Clients that send.
+        notice: What has to be said of every figure; None on real engines.
+    """
+
+    model: str
+    route: dict[str, Any]
+    workers: int = WORKERS
+    notice: str | None = None
 
 
 def run_demo(options: DemoOptions, console: Console) -> None:
@@ -83,23 +105,49 @@ def run_demo(options: DemoOptions, console: Console) -> None:
 
     with _interruptible(), _claimed(options.directory):
         _require_free(options)
-        with _fleet(options, say) as fleet:
-            _serve_and_show(options, fleet, console, say)
+        with ExitStack() as stack:
+            stage = _stage(options, stack, say)
+            _serve_and_show(options, stage, console, say)
 
 
-def _serve_and_show(options: DemoOptions, fleet: Fleet, console: Console, say: Progress) -> None:
+def _stage(options: DemoOptions, stack: ExitStack, say: Progress) -> Stage:
+    """Real engines, or simulated ones where these are asked for or real ones cannot run."""
+    if not options.simulated:
+        try:
+            fleet = stack.enter_context(_fleet(options, say))
+        except UnsupportedPlatform as error:
+            say(f"the real engine cannot run here: {error}")
+        else:
+            return Stage(fleet.model, route_config(fleet.model, fleet.pools))
+    logs = options.directory / "logs"
+    engines = stack.enter_context(simulated_engines(logs, options.engine_port))
+    say(NOTICE)
+    return _simulated_stage(engines)
+
+
+def _simulated_stage(engines: SimulatedEngines) -> Stage:
+    # A floor of DEMO_FLOOR for each of that many pools would leave nothing to decide.
+    floor = DEMO_FLOOR / len(engines.route["pools"])
+    policy = {"name": "thompson", "parameters": {"floor": floor}}
+    route = engines.route | {"policy": policy}
+    return Stage(engines.model, route, SIMULATED_WORKERS, NOTICE)
+
+
+def _serve_and_show(options: DemoOptions, stage: Stage, console: Console, say: Progress) -> None:
     # What earlier runs learned would stand in the table from its first second.
     shutil.rmtree(options.directory / "store", ignore_errors=True)
-    config = _write_config(options, fleet.model, fleet.pools)
-    own = _write_own_config(options, fleet.model, fleet.pools)
+    config = _write_config(options, stage.route)
+    own = _write_own_config(options, stage.route)
     say(f"starting the embedded store and the proxy; configuration: {config}")
     with _proxy(options, config) as admin_url:
         say(f"clients: http://127.0.0.1:{options.port}/v1   status page: {admin_url}/")
-        asyncio.run(_traffic_phase(options, admin_url, fleet.model, console, say))
+        asyncio.run(_traffic_phase(options, admin_url, stage, console, say))
         state = fetch_state(admin_url)
         for route in state["routes"]:
             console.print(class_table(route, "What was measured"))
         console.print(findings(state))
+        if stage.notice:
+            console.print(Text(stage.notice, "yellow"))
         if options.duration_s is None:
             console.print(next_steps(state, admin_url, str(own)))
             console.print("Ctrl-C ends the demo and everything it started.")
@@ -149,7 +197,7 @@ def _is_free(port: int) -> bool:
 
 
 async def _traffic_phase(
-    options: DemoOptions, admin_url: str, model: str, console: Console, say: Progress
+    options: DemoOptions, admin_url: str, stage: Stage, console: Console, say: Progress
 ) -> None:
     total_s = options.duration_s or DEFAULT_DURATION_S
     prompts = [
@@ -157,9 +205,11 @@ async def _traffic_phase(
         for prompt in load_prompts()
         if prompt.label in DEMO_CLASSES
     ]
-    traffic = Traffic(f"http://127.0.0.1:{options.port}/v1", model, prompts, seed=options.seed)
+    url = f"http://127.0.0.1:{options.port}/v1"
+    hints = stage.notice is not None
+    traffic = Traffic(url, stage.model, prompts, seed=options.seed, hints=hints)
     say("sending prompts of several classes through the official OpenAI client")
-    sending = asyncio.ensure_future(traffic.run(WORKERS))
+    sending = asyncio.ensure_future(traffic.run(stage.workers))
     began = time.monotonic()
     try:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
@@ -173,7 +223,9 @@ async def _traffic_phase(
                     break
                 state = await asyncio.to_thread(fetch_state, admin_url)
                 if console.is_terminal:
-                    picture = live(state, traffic, elapsed_s=elapsed, total_s=total_s)
+                    picture = live(
+                        state, traffic, elapsed_s=elapsed, total_s=total_s, notice=stage.notice
+                    )
                     screen.update(picture, refresh=True)
                 elif elapsed - last_line >= _LINE_EVERY_S:
                     last_line = elapsed
@@ -208,25 +260,25 @@ def _leaders(state: dict[str, Any]) -> str:
     return f"most likely next: {', '.join(leaders)}" if leaders else "nothing learned yet"
 
 
-def _write_config(options: DemoOptions, model: str, pools: tuple[RunningPool, ...]) -> Path:
+def _write_config(options: DemoOptions, route: dict[str, Any]) -> Path:
     """The file that the demo itself runs."""
     data = {
         "listen": {"port": options.port},
         "admin": {"port": options.admin_port},
         "store": {"url": "embedded:", "directory": str(options.directory / "store")},
         "decision_log": {"path": str(options.directory / "decisions.jsonl")},
-        "routes": [route_config(model, pools)],
+        "routes": [route],
     }
     return _write(options.directory / "specroute.yaml", data)
 
 
-def _write_own_config(options: DemoOptions, model: str, pools: tuple[RunningPool, ...]) -> Path:
+def _write_own_config(options: DemoOptions, route: dict[str, Any]) -> Path:
     """A file to play with: a second proxy beside the demo's, on the same engines."""
     data = {
         "listen": {"port": options.port + OWN_PORT_DISTANCE},
         "admin": {"port": options.admin_port + OWN_PORT_DISTANCE},
         "store": {"url": "memory:"},
-        "routes": [route_config(model, pools)],
+        "routes": [route],
     }
     return _write(options.directory / "own.yaml", data)
 
@@ -238,7 +290,7 @@ def route_config(
     return {
         "model": model,
         "baseline": next(pool.name for pool in pools if pool.method == "none"),
-        "policy": policy or {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}},
+        "policy": policy or DEMO_POLICY,
         "pools": [
             {
                 "name": pool.name,

@@ -16,6 +16,7 @@ from typing import Any
 import openai
 
 from router.demo.prompts import DemoPrompt
+from router.simfleet.prompts import CLASS_HEADER
 
 STREAMED_SHARE = 0.85
 _RECENT = 6
@@ -40,12 +41,20 @@ class Traffic:
     """A few applications in one: each sends a prompt, waits for its answer, sends the next."""
 
     def __init__(
-        self, base_url: str, model: str, prompts: Sequence[DemoPrompt], *, seed: int
+        self,
+        base_url: str,
+        model: str,
+        prompts: Sequence[DemoPrompt],
+        *,
+        seed: int,
+        hints: bool = False,
     ) -> None:
+        """`hints` tells simulated engines the kind of a prompt; the proxy does not look at it."""
         self._client = openai.AsyncOpenAI(
             base_url=base_url, api_key="demo", max_retries=0, timeout=120
         )
         self._model = model
+        self._hints = hints
         self._random = random.Random(seed)  # noqa: S311 - picks prompts, guards nothing
         self._queue = self._endless(list(prompts))
         self.answered = 0
@@ -87,7 +96,8 @@ class Traffic:
         began = time.monotonic()
         arguments: dict[str, Any] = {**prompt.body, "model": self._model}
         create = self._client.chat.completions.with_raw_response.create
-        raw = await create(**arguments, stream=streamed)
+        headers = {CLASS_HEADER: prompt.label} if self._hints else {}
+        raw = await create(**arguments, stream=streamed, extra_headers=headers)
         reply = raw.parse()
         pieces = 1
         if isinstance(reply, openai.AsyncStream):

@@ -21,9 +21,18 @@ _LEAD = {
 }
 
 
-def live(state: dict[str, Any], traffic: Traffic, *, elapsed_s: float, total_s: float) -> Group:
-    """The screen while traffic flows."""
+def live(
+    state: dict[str, Any],
+    traffic: Traffic,
+    *,
+    elapsed_s: float,
+    total_s: float,
+    notice: str | None = None,
+) -> Group:
+    """The screen while traffic flows; a notice stands above everything."""
     head = Text()
+    if notice:
+        head.append(f" {notice} \n", "black on yellow")
     head.append(f" {elapsed_s:.0f} of {total_s:.0f} s ", "reverse")
     head.append(f"  {traffic.answered} answers through the OpenAI client")
     if traffic.failed:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from policies.types import SpecUsage
 from policies.values import value
+from router.engines.rule import StepRule
 from router.fleet.gauges import ReplicaGauges
 from router.types import ParsedRequest
 
@@ -21,6 +22,20 @@ class Ask:
     body: bytes
     strip_usage: bool = False
     """The usage event of the stream was asked for by us, not by the client."""
+    strip_record: bytes | None = None
+    """Name of the member with the record of speculation, where only we asked for it."""
+    nulls_are_ours: bool = True
+    """Where usage is taken out: the engine announces it by nulls in other events, which it writes
+    for nobody else."""
+
+    @property
+    def strips(self) -> bool:
+        """Whether anything has to be taken out."""
+        return self.strip_usage or self.strip_record is not None
+
+
+NOTHING_ASKED = Ask(b"")
+"""Of whatever was forwarded as it came."""
 
 
 @value
@@ -32,6 +47,10 @@ class Reading:
     spec: SpecUsage | None = None
     unread: tuple[str, ...] = ()
     """Names of fields that were there and not understood."""
+    cached_tokens: int | None = None
+    """Tokens of the prompt that the engine had in its cache."""
+    uncounted: str | None = None
+    """Why the steps of a stream without a record are unknown."""
 
 
 class EngineAdapter(Protocol):
@@ -56,6 +75,10 @@ class EngineAdapter(Protocol):
     @property
     def markers(self) -> tuple[bytes, ...]:
         """Byte strings that an event with figures contains; a cheap test before parsing."""
+
+    @property
+    def step_rule(self) -> StepRule | None:
+        """How its steps show in its events; None where they never do."""
 
     def prepare(self, request: ParsedRequest) -> Ask:
         """Asks the engine for what it reports, on top of what the client asked."""
@@ -124,6 +147,23 @@ def tokens_told(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
             for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
                 prompt_tokens += count(member(usage, key)) or 0
     return tokens, prompt_tokens
+
+
+def cached_told(answer: Mapping[str, Any]) -> int | None:
+    """Tokens of the prompt that were in the engine's cache, in whichever dialect.
+
+    >>> cached_told({"usage": {"prompt_tokens_details": {"cached_tokens": 39}}})
+    39
+    >>> cached_told({"timings": {"cache_n": 0}})
+    0
+    """
+    usage = answer.get("usage")
+    for details in ("prompt_tokens_details", "input_tokens_details"):
+        cached = count(member(member(usage, details), "cached_tokens"))
+        if cached is not None:
+            return cached
+    cached = count(member(usage, "cache_read_input_tokens"))
+    return count(member(answer.get("timings"), "cache_n")) if cached is None else cached
 
 
 def wants_logprobs(request: ParsedRequest) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from policies.types import SpecUsage
 from router.engines.base import (
     Ask,
     Reading,
+    cached_told,
     choices_asked,
     count,
     member,
     tokens_told,
     wants_logprobs,
 )
+from router.engines.records import Found, llamacpp_record
 from router.fleet.gauges import ReplicaGauges, llamacpp_gauges
 from router.types import Endpoint, ParsedRequest
 
@@ -31,6 +32,8 @@ class LlamaCpp:
     scrape_s = 0.0
     """Each reading sets its averages back, which another reader of the same page would miss."""
     markers = (b'"timings":', b'"usage":{')
+    step_rule = None
+    """One event is one token, also when a step gave several."""
 
     def prepare(self, request: ParsedRequest) -> Ask:
         """Nothing has to be asked for."""
@@ -40,34 +43,20 @@ class LlamaCpp:
         """Tokens and acceptance from `timings`; for several choices it counts only one of them."""
         timings = answer.get("timings")
         told, prompt_tokens = tokens_told(answer)
+        cached = cached_told(answer)
         if choices_asked(request) > 1:
-            return Reading(prompt_tokens=prompt_tokens)
+            return Reading(prompt_tokens=prompt_tokens, cached_tokens=cached)
         predicted = count(member(timings, "predicted_n"))
         tokens = told if predicted is None else predicted
         if not isinstance(timings, Mapping) or tokens is None:
             due = tokens is None or request.endpoint not in _WITHOUT_TIMINGS
-            return Reading(tokens, prompt_tokens, unread=("timings",) if due else ())
+            unread = ("timings",) if due else ()
+            return Reading(tokens, prompt_tokens, unread=unread, cached_tokens=cached)
         if prompt_tokens is None:
-            prompt_n, cache_n = count(timings.get("prompt_n")), count(timings.get("cache_n"))
-            prompt_tokens = None if prompt_n is None else prompt_n + (cache_n or 0)
-        return self._with_drafts(tokens, prompt_tokens, timings)
-
-    def _with_drafts(
-        self, tokens: int, prompt_tokens: int | None, timings: Mapping[str, Any]
-    ) -> Reading:
-        # Both are absent when nothing was drafted in this request: that is a measured zero.
-        drafted = count(timings.get("draft_n", 0))
-        accepted = count(timings.get("draft_n_accepted", 0))
-        if drafted is None or accepted is None or accepted > drafted:
-            return Reading(tokens, prompt_tokens, unread=("timings.draft_n",))
-        steps = tokens - accepted
-        if steps < min(tokens, 1):
-            # Accepted drafts are counted before a limit cuts the answer, so on a very short one
-            # they can outnumber its tokens. Such a record says nothing about steps.
-            return Reading(tokens, prompt_tokens, unread=("timings.draft_n_accepted",))
-        return Reading(
-            tokens, prompt_tokens, SpecUsage(steps=steps, drafted=drafted, accepted=accepted)
-        )
+            prompt_n = count(timings.get("prompt_n"))
+            prompt_tokens = None if prompt_n is None else prompt_n + (cached or 0)
+        found = llamacpp_record(answer, tokens) or Found()
+        return Reading(tokens, prompt_tokens, found.spec, found.unread, cached)
 
     def gauges(self, text: str) -> ReplicaGauges:
         """Requests in its slots and before them."""

@@ -56,6 +56,31 @@ def member_text(body: bytes, key: str) -> bytes:
     return body[start:end]
 
 
+def cut_member(body: bytes, key: str) -> bytes:
+    """The object's text without a top-level member, every other byte as it was.
+
+    Of several of that name the last one goes. A name that is written with escapes stays.
+
+    >>> cut_member(b'{"a": 1, "b" : {"c": "}"} }', "b")
+    b'{"a": 1 }'
+    >>> cut_member(b'{ "b":2 , "a": 1}', "b")
+    b'{ "a": 1}'
+    """
+    token = json.dumps(key).encode()
+    start, end = _value_span(body, key)
+    name = body[:start].rstrip(b" \t\r\n").removesuffix(b":").rstrip(b" \t\r\n")
+    if not name.endswith(token):
+        return body
+    before = name[: -len(token)]
+    blanks = before.rstrip(b" \t\r\n")
+    if blanks.endswith(b","):
+        return blanks[:-1] + body[end:]
+    after = body[end:].lstrip(b" \t\r\n")
+    if after.startswith(b","):
+        return before + after[1:].lstrip(b" \t\r\n")
+    return before + body[end:]
+
+
 def _value_span(body: bytes, key: str) -> _Span:
     start = body.index(b"{") + 1
     found = _near_the_end(body, key, start)

@@ -1,7 +1,9 @@
 """Sums of a class by stratum and part, and how parts are put together to groups of strata.
 
 Pure. A part is a segment, perhaps with a copy band (`router.estimates.layout`); a group is what has
-strata of its own. Rows are arrays, because a class may have sixty blocks of a hundred parts.
+strata of its own. Load bands count the same requests again, so they are never among the parts of a
+class; laid out alone they are parts like others. Rows are arrays, because a class may have sixty
+blocks of a hundred parts.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
-from policies.estimators.increments import FIXED_POINT
+from policies.estimators.increments import FIXED_POINT, STEP_FIELDS
+from policies.estimators.tau import Tau, standardised
 from policies.types import Arm, ArmId, FloatArray, Status
 from router.types import POOLED, SegmentId
 
@@ -29,6 +33,23 @@ MIN_PER_STRATUM = 2.0
 """Fewer observations to a stratum than this mostly meet no other arm in it, and say nothing."""
 
 
+LOAD = "~"
+"""Begins the name of a part that is a load band: `~0` to `~4` (`docs/decisions/0009`)."""
+
+_STEPS, _TOKENS = (tuple(fields[place] for fields in STEP_FIELDS.values()) for place in (0, 2))
+"""Fields of steps and of their tokens, however steps were learned."""
+
+
+def is_load(part: SegmentId) -> bool:
+    """Whether a part is a load band.
+
+    Example:
+        >>> is_load(SegmentId("~3")), is_load(SegmentId("3fa2+"))
+        (True, False)
+    """
+    return part.startswith(LOAD)
+
+
 @dataclass(frozen=True, slots=True)
 class Strata:
     """Sums of one class in one block, disjoint: what is in no part is in `POOLED`.
@@ -38,16 +59,18 @@ class Strata:
         kind: Code of each row's kind of log cost, shape (rows,).
         part: Code of each row's part, shape (rows,).
         ended: Requests that ended well and that failed, shape (parts, 2, arms).
+        steps: Steps and their tokens, however learned, of the same parts, shape (parts, 2, arms).
         ended_part: Codes of these parts, shape (parts,).
-        names: Code to part.
+        names: These parts.
     """
 
     sums: FloatArray
-    kind: IntArray
+    kind: NDArray[np.uint32]
     part: IntArray
-    ended: FloatArray
+    ended: NDArray[np.int32]
+    steps: NDArray[np.int32]
     ended_part: IntArray
-    names: Mapping[int, SegmentId]
+    names: tuple[SegmentId, ...]
 
 
 def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, CellSums]]) -> Strata:
@@ -56,45 +79,65 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
     Where parts hold more than the whole, which no writer of ours adds, the rest is empty.
     """
     columns = {arm.arm_id: index for index, arm in enumerate(arms)}
-    rows: dict[tuple[SegmentId, str], FloatArray] = {}
-    ended = {part: np.zeros((2, len(arms))) for part in {POOLED, *cells}}
-    for part, by_arm in cells.items():
-        for arm_id, cell in by_arm.items():
+    parts = sorted({POOLED, *cells})
+    order = sorted(
+        {
+            (part, kind)
+            for part, by_arm in cells.items()
+            for arm_id, cell in by_arm.items()
+            if arm_id in columns
+            for kind in cell.log_cost
+        }
+    )
+    row_of = {key: row for row, key in enumerate(order)}
+    costs: list[tuple[int, ...]] = []
+    counts: list[tuple[int, ...]] = []
+    for at, part in enumerate(parts):
+        for arm_id, cell in cells.get(part, {}).items():
             column = columns.get(arm_id)
             if column is None:
                 continue
-            ended[part][:, column] = cell.count(Status.OK), cell.count(Status.FAILED)
+            plain = cell.plain.get
+            served, failed = cell.count(Status.OK), cell.count(Status.FAILED)
+            steps, tokens = (sum(plain(name, 0) for name in of) for of in (_STEPS, _TOKENS))
+            counts.append((at, column, served, failed, steps, tokens))
             for kind, cost in cell.log_cost.items():
-                row = rows.setdefault((part, kind), np.zeros((3, len(arms))))
-                row[:, column] = cost.n, cost.s, cost.q
-    _take_out_parts(rows, ended)
-    order = sorted(key for key, row in rows.items() if row[0].any())
-    parts = sorted(ended)
+                costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
+    ended = _laid(counts, (len(parts), 4, len(arms)))
+    sums = _laid(costs, (len(order), 3, len(arms)))
+    _take_out_parts(sums, row_of)
+    ended[0] -= ended[1:].sum(axis=0)
+    np.clip(ended, 0.0, 2.0**31 - 1.0, out=ended)
+    counted = ended.astype(np.int32)
+    there = sums[:, 0].any(axis=1)
     return Strata(
-        sums=np.stack([rows[key] for key in order]) * _UNITS if order else _none(3, arms),
-        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.int64),
-        part=np.array([_code(part) for part, _ in order], dtype=np.int64),
-        ended=np.stack([ended[part] for part in parts]),
+        sums=sums[there] * _UNITS,
+        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.uint32)[there],
+        part=np.array([_code(part) for part, _ in order], dtype=np.int64)[there],
+        ended=counted[:, :2],
+        steps=counted[:, 2:],
         ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
-        names={_code(part): part for part in parts},
+        names=tuple(parts),
     )
 
 
-def _take_out_parts(
-    rows: Mapping[tuple[SegmentId, str], FloatArray], ended: Mapping[SegmentId, FloatArray]
-) -> None:
+def _laid(entries: Sequence[tuple[int, ...]], shape: tuple[int, int, int]) -> FloatArray:
+    """Puts (row, column, figures) in their places."""
+    made: FloatArray = np.zeros(shape)
+    if entries:
+        flat = np.array(entries, dtype=np.float64)
+        made[flat[:, 0].astype(int), :, flat[:, 1].astype(int)] = flat[:, 2:]
+    return made
+
+
+def _take_out_parts(sums: FloatArray, row_of: Mapping[tuple[SegmentId, str], int]) -> None:
     """Leaves under `POOLED` what is in no part."""
-    for (part, kind), row in rows.items():
-        if part and (POOLED, kind) in rows:
-            rows[POOLED, kind][:] -= row
-    for (part, _), row in rows.items():
+    for (part, kind), row in row_of.items():
+        if part and (POOLED, kind) in row_of:
+            sums[row_of[POOLED, kind]] -= sums[row]
+    for (part, _), row in row_of.items():
         if not part:
-            row[:, ~_possible(row)] = 0.0
-    rest = ended[POOLED]
-    for part, counts in ended.items():
-        if part:
-            rest -= counts
-    rest[rest < 0.0] = 0.0
+            sums[row][:, ~_possible(sums[row])] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +150,7 @@ class Gathered:
         kind: As in `Strata`.
         part: Index into `names`, shape (rows,).
         ended: As in `Strata`.
+        steps: As in `Strata`.
         ended_block: Which block an entry of `ended` is of.
         ended_part: Index into `names`.
         names: Parts.
@@ -117,6 +161,7 @@ class Gathered:
     kind: IntArray
     part: IntArray
     ended: FloatArray
+    steps: FloatArray
     ended_block: IntArray
     ended_part: IntArray
     names: tuple[SegmentId, ...]
@@ -158,6 +203,7 @@ class Gathered:
             tuple(np.searchsorted(at, np.arange(len(keys))).tolist()),
             index[self.ended_part],
             self.ended,
+            self.steps,
             self.ended_block,
         )
 
@@ -172,6 +218,7 @@ class Grouped:
         starts: First row of each group.
         ended_group: Group of each entry of `ended`.
         ended: Shape (entries, 2, arms).
+        steps: Steps and their tokens, shape (entries, 2, arms).
         ended_block: Block of each entry.
     """
 
@@ -180,15 +227,63 @@ class Grouped:
     starts: tuple[int, ...]
     ended_group: IntArray
     ended: FloatArray
+    steps: FloatArray
     ended_block: IntArray
 
     def weighted(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rows, and requests by group and how they ended, each by the weight of its block."""
-        known = np.append(weights, 0.0)
-        ended = np.zeros((len(self.starts), *self.ended.shape[1:]))
-        by_block = self.ended * known[self.ended_block][:, None, None]
-        np.add.at(ended, self.ended_group, by_block)
-        return self.sums * known[self.block][:, None, None], ended
+        """Rows, and requests by group and how they ended, each by the weight of its block.
+
+        Args:
+            weights: Shape (blocks, arms), so that an arm may be remembered for less time.
+        """
+        known = np.concatenate([weights, np.zeros((1, weights.shape[1]))])
+        ended = _added(self.ended * known[self.ended_block][:, None], self.ended_group, self.starts)
+        return self.sums * known[self.block][:, None], ended
+
+    def mix(self, blocks: int) -> Mix:
+        """What each group had of each arm."""
+        groups, arms = len(self.starts), self.ended.shape[2]
+        steps = np.zeros((groups * blocks, 2, arms))
+        if blocks:
+            at = self.ended_group * blocks + self.ended_block
+            steps = _added(self.steps, at, range(groups * blocks))
+        served = _added(self.ended, self.ended_group, self.starts)[:, 0]
+        return Mix(served, steps.reshape(groups, blocks, 2, arms))
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What each group of a class had of each arm.
+
+    Attributes:
+        served: Requests that ended well, shape (groups, arms).
+        steps: Steps and their tokens, shape (groups, blocks, 2, arms).
+    """
+
+    served: FloatArray
+    steps: FloatArray
+
+    def taus(self, arm: int) -> tuple[Tau, Tau] | None:
+        """Tau of an arm's answers, and the same weighed by the traffic of the class."""
+        steps, tokens = self.steps[:, :, 0, arm], self.steps[:, :, 1, arm]
+        known = self.steps[:, :, 1].sum(axis=1)
+        telling = known.sum(axis=0) > 0.0
+        # Requests to arms whose engines tell no steps are taken to be as long as the others.
+        told = np.maximum(self.served[:, telling].sum(axis=1), 1.0)
+        traffic = known.sum(axis=1) * np.maximum(self.served.sum(axis=1) / told, 1.0)
+        own = standardised(tokens, steps, known[:, arm])
+        of_class = standardised(tokens, steps, traffic)
+        return None if own is None or of_class is None else (own, of_class)
+
+
+def _added(counts: NDArray[Any], group: IntArray, starts: Sequence[int]) -> FloatArray:
+    """Sums by group, shape (groups, figures, arms)."""
+    made: FloatArray = np.zeros((len(starts), *counts.shape[1:]))
+    order = np.argsort(group, kind="stable")
+    there, first = np.unique(group[order], return_index=True)
+    if len(there):
+        made[there] = np.add.reduceat(counts[order], first, axis=0)
+    return made
 
 
 def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
@@ -196,16 +291,17 @@ def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
     there = [(i, strata) for i, strata in enumerate(blocks) if strata is not None]
     names: dict[int, SegmentId] = {}
     for _, strata in there:
-        names |= strata.names
+        names |= zip(strata.ended_part.tolist(), strata.names, strict=True)
     codes = np.array(sorted(names), dtype=np.int64)
     part = _joined([strata.part for _, strata in there])
     ended_part = _joined([strata.ended_part for _, strata in there])
     return Gathered(
         np.concatenate([_none(3, arms), *(strata.sums for _, strata in there)]),
         _joined([np.full(len(strata.part), i) for i, strata in there]),
-        _joined([strata.kind for _, strata in there]),
+        _joined([strata.kind.astype(np.int64) for _, strata in there]),
         np.searchsorted(codes, part),
         np.concatenate([_none(2, arms), *(strata.ended for _, strata in there)]),
+        np.concatenate([_none(2, arms), *(strata.steps for _, strata in there)]),
         _joined([np.full(len(strata.ended_part), i) for i, strata in there]),
         np.searchsorted(codes, ended_part),
         tuple(names[code] for code in codes.tolist()),

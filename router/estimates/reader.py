@@ -2,8 +2,8 @@
 
 Each sealed slot is read once and folded into its block; the open ones are read every time. When
 the store is away the past stays as it was last seen, and this process's own unconfirmed sums
-still count, so learning goes on. Of segments only the largest of each block are kept, whatever the
-store holds.
+still count, so learning goes on. Of classes, arms and parts only the largest of each block are
+kept, whatever the store holds.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from router.clock import Clock
 from router.errors import StoreError
+from router.estimates.history import History
 from router.estimates.layout import (
     OPEN_SLOTS,
     SLOT_S,
     SLOTS_PER_BLOCK,
     Cells,
-    SlotClock,
-    keep_largest_parts,
+    RouteKeys,
+    keep_largest,
     merge_cells,
     merge_fields,
-    slot_key,
 )
 from router.estimates.writer import Writer
 from router.stores.base import CounterStore
@@ -49,7 +48,6 @@ class Reader:
         self,
         store: CounterStore,
         writer: Writer,
-        clock: Clock,
         *,
         prefix: str,
         model: str,
@@ -57,14 +55,17 @@ class Reader:
     ) -> None:
         self._store = store
         self._writer = writer
-        self._slots = SlotClock(clock)
-        self._prefix = prefix
+        self._slots = writer.slots
+        self._keys = RouteKeys(prefix, model)
         self._model = model
+        self.history = History(store, writer.slots, prefix=prefix, model=model)
+        """What lies beyond the window, and when tokens were made."""
         self._window_slots = max(OPEN_SLOTS, window_s // SLOT_S)
         self._sealed: dict[int, Cells] = {}
         self._open: dict[int, Cells] = {}
         self._next: int | None = None
         """First slot that has not been sealed here."""
+        self._turned_back = 0
         self.unknown_fields = 0
         """Stored fields whose name nobody understands."""
 
@@ -75,12 +76,14 @@ class Reader:
             StoreError: The store did not answer; `past` still gives what is known.
         """
         current = self._slots.now()
+        if self._slots.turned_back != self._turned_back:
+            # What was sealed ahead of time is written to again; the store knows all of it.
+            self._turned_back = self._slots.turned_back
+            self._sealed, self._next = {}, None
         oldest = current - self._window_slots
         first = oldest if self._next is None else max(self._next, oldest)
         slots = range(first, current + 1)
-        replies = await self._store.read(
-            [slot_key(self._prefix, self._model, slot) for slot in slots]
-        )
+        replies = await self._store.read([self._keys.slot(slot) for slot in slots])
         if len(replies) != len(slots):
             raise StoreError("the store answered for another number of slots than asked")
         still_open: dict[int, Cells] = {}
@@ -90,7 +93,7 @@ class Reader:
             blocks = self._sealed if sealed else still_open
             cells = blocks.setdefault(slot // SLOTS_PER_BLOCK, {})
             merge_cells(cells, slot_cells)
-            keep_largest_parts(cells)
+            keep_largest(cells)
             if sealed:
                 self.unknown_fields += unknown
                 self._next = slot + 1
@@ -140,5 +143,5 @@ def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:
     """Adds cells to a block without touching the cells it shares with the sealed past."""
     merged: Cells = {key: dict(fields) for key, fields in blocks.get(block, {}).items()}
     merge_cells(merged, cells)
-    keep_largest_parts(merged)
+    keep_largest(merged)
     blocks[block] = merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import aiohttp
@@ -27,6 +27,8 @@ class Page:
 
     status: int
     body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """First value of each, by its name in lower case."""
 
 
 class Fetch(Protocol):
@@ -74,7 +76,7 @@ class AiohttpFetch:
                         if not piece:
                             break
                         body += piece
-                    return Page(response.status, body)
+                    return Page(response.status, body, _by_name(response.headers))
             except TimeoutError as error:
                 raise LateError(f"no answer within {timeout_s:g} s") from error
             except (aiohttp.ClientError, OSError) as error:
@@ -85,3 +87,10 @@ class AiohttpFetch:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+def _by_name(headers: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        found.setdefault(name.lower(), value)
+    return found

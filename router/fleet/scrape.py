@@ -1,12 +1,15 @@
-"""Reads the load of servers from the engines' own metrics, again and again."""
+"""Reads the load of servers and their counters from the engines' own metrics, again and again."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
+from policies.types import ArmId
 from router.clock import Clock
+from router.engines.counters import ReplicaCounters, read_counters
 from router.fleet.fetch import Fetch, GoneError, LateError
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.fleet.model import PoolFacts, Replica, RouteFacts
@@ -23,8 +26,31 @@ _WORTH = 3
 """Intervals for which figures are better than none."""
 
 
+class CounterBook(Protocol):
+    """Takes what engines have counted (`router.estimates.counted.Counted`)."""
+
+    def take(self, arm_id: ArmId, url: str, counters: ReplicaCounters | None, wall: float) -> None:
+        """Takes a reading of a server; None if it did not tell."""
+
+    def gone(self, arm_id: ArmId, url: str, wall: float) -> None:
+        """Takes that no server is there."""
+
+    def keep(self, known: Mapping[ArmId, Collection[str]], wall: float) -> None:
+        """Takes which servers there are that are read."""
+
+
 class Scraper:
-    """Reads the metrics of one route's servers."""
+    """Reads the metrics of one route's servers.
+
+    Args:
+        route: Its pools.
+        fleet: Takes the load.
+        clock: When it is time to read.
+        fetch: Gets the pages.
+        uniform: Draws from [0, 1).
+        book: Takes the counters.
+        wall: The time it is told with them, that of the slots; without it the wall clock's.
+    """
 
     def __init__(
         self,
@@ -34,7 +60,14 @@ class Scraper:
         fetch: Fetch,
         *,
         uniform: Callable[[], float] = random.random,
+        book: CounterBook | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
+        self._book = book
+        self._wall = wall or clock.wall
+        self._arms = tuple(
+            pool.arm.arm_id for pool in route.pools.values() if interval_s(pool) > 0.0
+        )
         self._fleet = fleet
         self._clock = clock
         self._fetch = fetch
@@ -54,6 +87,9 @@ class Scraper:
         await asyncio.gather(*(self._scrape(target) for target in targets))
         known = self._fleet.known()
         self._read = {key: value for key, value in self._read.items() if key in known}
+        if self._book is not None and targets:
+            urls = {arm: [one.url for one in self._fleet.replicas(arm)] for arm in self._arms}
+            self._book.keep(urls, self._wall())
 
     async def _scrape(self, target: Target) -> None:
         replica = target.replica
@@ -77,13 +113,28 @@ class Scraper:
                 timeout_s=_TIMEOUT_S,
                 most_bytes=_MOST_BYTES,
             )
-        except (GoneError, LateError):
+        except GoneError:
+            if self._book is not None:
+                self._book.gone(target.pool.arm.arm_id, replica.url, self._wall())
             return UNKNOWN
+        except LateError:
+            return self._unread(target)
         if page.status in _NO_METRICS:
             self._rounds.put_off(replica, self._clock.monotonic() + _ASK_AGAIN_S)
         if page.status != _OK:
-            return UNKNOWN
-        return adapter.gauges(page.body.decode("utf-8", "replace"))
+            return self._unread(target)
+        text = page.body.decode("utf-8", "replace")
+        self._count(target, read_counters(text))
+        return adapter.gauges(text)
+
+    def _unread(self, target: Target) -> ReplicaGauges:
+        self._count(target, None)
+        return UNKNOWN
+
+    def _count(self, target: Target, counters: ReplicaCounters | None) -> None:
+        if self._book is not None:
+            arm_id, url = target.pool.arm.arm_id, target.replica.url
+            self._book.take(arm_id, url, counters, self._wall())
 
 
 def interval_s(pool: PoolFacts) -> float:

@@ -257,7 +257,8 @@ class Server:
         waiting = gauges.waiting or 0
         self._elsewhere = max((gauges.running or 0) + waiting - len(self.leases), 0)
         weights = self._limits.weights
-        self.told_load = self._elsewhere + weights.queue * waiting + weights.kv * (gauges.kv_usage or 0.0)
+        self.told_load = self._elsewhere + weights.queue * waiting
+        self.told_load += weights.kv * (gauges.kv_usage or 0.0)
 
     def watch(self, now: float) -> bool:
         """Looks whether it has stopped working on what it has; returns whether that changed.

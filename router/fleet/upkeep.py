@@ -1,4 +1,4 @@
-"""What is done for the fleet of a route besides serving: find, probe, scrape, watch."""
+"""What is done for the fleet of a route besides serving: find, probe, scrape, identify, watch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from router.clock import Clock
 from router.fleet.fetch import Fetch
 from router.fleet.finder import Finder
+from router.fleet.identify import Identifier
 from router.fleet.model import RouteFacts
 from router.fleet.probe import Prober
-from router.fleet.scrape import Scraper
+from router.fleet.scrape import CounterBook, Scraper
 from router.fleet.state import FleetState
 
 PROBE_INTERVAL_S = 0.25
@@ -32,13 +33,16 @@ class FleetUpkeep:
         fetch: Fetch,
         *,
         uniform: Callable[[], float] = random.random,
+        book: CounterBook | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._watched = clock.monotonic()
         self.finder = Finder(route, fleet, clock)
         self.prober = Prober(route, fleet, clock, fetch, uniform=uniform)
-        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform)
+        self.scraper = Scraper(route, fleet, clock, fetch, uniform=uniform, book=book, wall=wall)
+        self.identifier = Identifier(route, fleet, clock, fetch, uniform=uniform)
 
     async def round(self) -> None:
         """Finds all servers, then probes them."""
@@ -50,6 +54,7 @@ class FleetUpkeep:
         yield "find", self.finder.due
         yield "probe", self.prober.due
         yield "scrape", self.scraper.due
+        yield "identify", self.identifier.due
         yield "watch", self.watch
 
     async def watch(self) -> None:

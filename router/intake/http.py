@@ -48,6 +48,9 @@ class Readiness(Protocol):
     def not_ready(self) -> str | None:
         """Why traffic should go elsewhere; None when it may come."""
 
+    def store_says(self) -> str:
+        """How the store does, which traffic need not mind."""
+
 
 class Serves(Protocol):
     """Whoever serves requests."""
@@ -305,7 +308,8 @@ class _Edge:
                 body = {"status": "not ready", "reason": reason}
                 return self._json(503, orjson.dumps(body), head)
             case Endpoint.READY:
-                return self._json(200, b'{"status":"ready"}', head)
+                body = {"status": "ready", "store": self._readiness.store_says()}
+                return self._json(200, orjson.dumps(body), head)
             case _:
                 # Whether the process is alive; says nothing about engines.
                 return self._json(200, b'{"status":"ok"}', head)

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from policies.types import Status
+from policies.types import ClassId, Status
 from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.durations import Durations, Labels
@@ -76,6 +76,15 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Increments that the store refused because of what it held.",
         (),
     ),
+    "specroute_store_waiting_increments": ("Increments that the store has not confirmed.", ()),
+    "specroute_store_late_made_tokens": (
+        "Tokens whose making was told too late to be attributed to their class.",
+        (),
+    ),
+    "specroute_store_clock_skew_seconds": (
+        "How far the store's clock is ahead of this host's.",
+        (),
+    ),
     "specroute_background_errors": (
         "Rounds of background work that failed in a way nobody had foreseen.",
         (),
@@ -94,6 +103,21 @@ class _CellSeries:
         self.ttft = metrics.ttft.series(cell)
         self.tpot = metrics.tpot.series(cell)
         self.e2e = metrics.e2e.series(cell)
+
+
+class _PutOff(Collector):
+    """Has done what is put off until somebody looks; counts nothing itself."""
+
+    def __init__(self) -> None:
+        self.work: set[Callable[[], object]] = set()
+
+    def collect(self) -> Iterable[Metric]:
+        for work in tuple(self.work):
+            work()
+        return ()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
 
 
 class _Gauges(Collector):
@@ -120,6 +144,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
+        self._put_off = _PutOff()
+        registry.register(self._put_off)  # the first, so that all others tell what it did
         self.requests = Counter(
             "specroute_requests",
             "Requests decided, by the arm chosen and how they ended.",
@@ -212,10 +238,14 @@ class Metrics:
         self.registry.register(durations)
         return durations
 
-    def observe(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
+    def put_off(self, work: Callable[[], object]) -> None:
+        """Has work done before anybody reads what is counted; given twice it is done once."""
+        self._put_off.work.add(work)
+
+    def observe(self, model: str, class_id: ClassId, decision: Decision, outcome: Outcome) -> None:
         """Takes the outcome of a request."""
-        model, arm = ctx.request.model, decision.arm_id
-        cell = (model, arm, ctx.classification.class_id)
+        arm = decision.arm_id
+        cell = (model, arm, class_id)
         series = self._cells.get(cell)
         if series is None:
             series = self._cells[cell] = _CellSeries(self, cell)

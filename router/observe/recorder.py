@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
 from policies.types import Status, Trial
 from router.clock import Clock
+from router.engines.counters import COUNTERS_MOVE, Moves
+from router.estimates.extras import made_by, more_cells
 from router.estimates.layout import part_of
+from router.estimates.learned import Learned
+from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
-from router.observe.decision_log import DecisionLog, decision_record
+from router.fleet.model import RouteFacts
+from router.fleet.scrape import interval_s
+from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
 from router.observe.metrics import Metrics
-from router.types import AttemptEnd, Decision, Outcome, RequestContext
+from router.types import AttemptEnd, Decision, Outcome, RequestContext, TenantId
 
 _log = logging.getLogger("specroute.recorder")
 
@@ -26,32 +33,81 @@ class Recorder:
         metrics: Metrics,
         decision_log: DecisionLog,
         clock: Clock,
+        *,
+        route: RouteFacts | None = None,
     ) -> None:
+        """Takes nothing yet.
+
+        Args:
+            writer: Takes the sums.
+            metrics: Takes counts and durations.
+            decision_log: Takes a line for each request.
+            clock: Time.
+            route: Its pools: which of them is the baseline, which draft, whose counters are read.
+        """
         self._writer = writer
+        metrics.put_off(writer.work_out)
+        self._baseline = route.baseline if route else None
+        pools = route.pools if route else {}
+        self._plain = frozenset(arm for arm, pool in pools.items() if not pool.speculative)
+        self._moves = {
+            arm: COUNTERS_MOVE.get(pool.adapter.name)
+            for arm, pool in pools.items()
+            if interval_s(pool) > 0
+        }
+        """When counters move, of the pools whose counters are read."""
         self._metrics = metrics
         self._decision_log = decision_log
         self._clock = clock
 
     def record(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
-        """Takes the outcome of a request."""
+        """Takes the outcome of a request.
+
+        What becomes of it is worked out with that of others, and keeps no request: its body goes
+        with it.
+        """
         try:
+            made = decision_record(ctx, decision, outcome, wall=self._clock.wall())
             trial = trial_of(ctx, decision, outcome)
-            self._writer.add(
-                ctx.request.model,
-                trial.arm_id,
-                trial.class_id,
-                increments(trial, typical_tokens(trial.class_id)),
-                part_of(ctx.segment, ctx.classification.copy_ratio),
-            )
-            self._metrics.observe(ctx, decision, outcome)
-            self._decision_log.append(
-                decision_record(ctx, decision, outcome, wall=self._clock.wall())
-            )
+            self._writer.defer(partial(self._learned, made, trial, ctx.tenant))
+            self._decision_log.append(made)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything: a flaw in the books must not
             # fail a request that has been served.
-            self._metrics.recorder_errors.inc()
-            _log.exception("outcome not recorded", extra={"request_id": ctx.request_id})
+            self._failed(ctx.request_id)
+
+    def _learned(self, made: DecisionRecord, trial: Trial, tenant: TenantId) -> Learned | None:
+        """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
+        try:
+            class_id, arm_id, outcome = trial.class_id, trial.arm_id, made.outcome
+            self._metrics.observe(made.model, class_id, made.decision, outcome)
+            sums = increments(trial, typical_tokens(class_id))
+            moves = self._moves.get(arm_id)
+            return Learned(
+                model=made.model,
+                arm_id=arm_id,
+                class_id=class_id,
+                sums=sums,
+                part=part_of(made.segment, made.classification.copy_ratio),
+                also=more_cells(trial, sums, self._plain),
+                tenant=tenant,
+                ledger=ledger_counts(outcome, self._baseline),
+                made=moves
+                and made_by(
+                    trial,
+                    outcome,
+                    made.wall - self._writer.slots.behind_host_s(),
+                    at_the_end=moves is Moves.AT_THE_END,
+                ),
+            )
+        except Exception:  # noqa: BLE001
+            # See above.
+            self._failed(made.request_id)
+            return None
+
+    def _failed(self, request_id: str) -> None:
+        self._metrics.recorder_errors.inc()
+        _log.exception("outcome not recorded", extra={"request_id": request_id})
 
     def record_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
         """Takes the outcome of a request that no policy decided about: it is only counted."""
@@ -106,6 +162,9 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         # After a failed try TTFT holds the time of that, which is no prefill.
         prompt_tokens=outcome.prompt_tokens if len(outcome.attempts) <= 1 else None,
         cached_tokens=outcome.cached_tokens,
+        queue_s=ctx.queue_s,
+        overhead_s=outcome.overhead_s,
+        held=outcome.held,
     )
 
 

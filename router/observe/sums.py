@@ -39,6 +39,9 @@ GAUGE_SUMS: dict[str, Literal["sum", "least", "most", "mean"]] = {
     "specroute_snapshot_age_seconds": "most",
     "specroute_store_dropped_increments": "sum",
     "specroute_store_refused_increments": "sum",
+    "specroute_store_waiting_increments": "sum",
+    "specroute_store_late_made_tokens": "sum",
+    "specroute_store_clock_skew_seconds": "mean",
     "specroute_background_errors": "sum",
     "specroute_decision_log_dropped_lines": "sum",
 }

@@ -9,6 +9,8 @@ from typing import Any
 
 State = dict[str, Any]
 
+_SUMMED = ("dropped_increments", "refused_increments", "waiting_increments", "late_made_tokens")
+
 
 def merged(states: Sequence[State]) -> State:
     """The state of them all; there must be one.
@@ -20,7 +22,7 @@ def merged(states: Sequence[State]) -> State:
     made = copy.deepcopy(newest)
     ready = next((state for state in states if state["ready"]), None)
     made["ready"], made["not_ready"] = ready is not None, None if ready else newest["not_ready"]
-    for name in ("dropped_increments", "refused_increments"):
+    for name in _SUMMED:
         made["store"][name] = sum(state["store"][name] for state in states)
     made["admission"] = _admission([state["admission"] for state in states])
     made["workers"] = [worker for state in states for worker in state["workers"]]

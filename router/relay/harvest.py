@@ -13,17 +13,20 @@ from typing import Any, Protocol
 
 from router.endpoints.dialect import CONTENT, DONE, END, ERROR, MORE, Dialect, json_object
 from router.endpoints.table import OPENAI
+from router.engines.base import NOTHING_ASKED, Ask
+from router.engines.rule import StepRule, StreamCount
+from router.engines.splice import cut_member
 from router.errors import RequestError
 from router.relay.sse import EventSplitter, EventTooLargeError, cut_events, event_data
-
-MAX_WHOLE_BYTES = 4 * 1024 * 1024
-"""A whole answer beyond this size is forwarded without being read."""
+from router.relay.tally import STOP, TOLD, Tally
+from router.relay.whole import HeldHarvest, PassThrough, WholeHarvest, holds_record_alone
 
 _MAX_MARKED_EVENTS = 4
 _LONGEST_EVENT = 8 * 1024 * 1024
 _EVENT_STREAM = "text/event-stream"
 _USAGE = b'"usage"'
 _NULL_USAGE = b',"usage":null'
+_SPACED_NULL_USAGE = b', "usage": null'
 _LAST_NULL_USAGE = b',"usage":null}\n\n'
 _NOTHING = b"\xff"  # stands at neither end of any text
 _MOST_LESSONS = 16
@@ -60,99 +63,31 @@ class Harvest(Protocol):
     def answer(self) -> Mapping[str, Any] | None:
         """Members with figures; None if the answer could not be read."""
 
+    def counted(self) -> StreamCount | None:
+        """What its events show of the engine's steps; None where they were not counted."""
+
     def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
         """What ends an answer that cannot go on, where `may_add`."""
 
 
-class PassThrough:
-    """Forwards what cannot be read: compressed content, or what no engine says.
-
-    A page in HTML that comes with status 200 is no answer, whoever sent it.
-    """
-
-    def __init__(self, *, foreign: bool = False) -> None:
-        self.first_content_s: float | None = None
-        self.last_content_s: float | None = None
-        self.broken = foreign
-        self.complete = False
-
-    @property
-    def may_add(self) -> bool:
-        """Never: these are not events."""
-        return False
-
-    def feed(self, data: bytes, now: float) -> bytes:
-        """The same bytes."""
-        del now
-        return data
-
-    def finish(self) -> bytes:
-        """Nothing was held back."""
-        self.complete = True
-        return b""
-
-    def answer(self) -> Mapping[str, Any] | None:
-        """Nothing is known."""
-        return None
-
-    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
-        """Nothing can be added."""
-        del error, request_id
-        return b""
-
-
-class WholeHarvest:
-    """A whole JSON answer: forwarded as it comes, read once at its end."""
-
-    def __init__(self, limit: int = MAX_WHOLE_BYTES) -> None:
-        self.first_content_s: float | None = None
-        self.last_content_s: float | None = None
-        self.broken = False
-        self.complete = False
-        self._parts: list[bytes] | None = []
-        self._left = limit
-
-    @property
-    def may_add(self) -> bool:
-        """Never: these are not events."""
-        return False
-
-    def feed(self, data: bytes, now: float) -> bytes:
-        """The same bytes; a copy is kept up to the limit."""
-        del now  # an answer that comes whole shows neither TTFT nor TPOT
-        if self._parts is not None:
-            self._left -= len(data)
-            if self._left < 0:
-                self._parts = None
-            else:
-                self._parts.append(data)
-        return data
-
-    def finish(self) -> bytes:
-        """Nothing was held back."""
-        self.complete = True
-        return b""
-
-    def answer(self) -> Mapping[str, Any] | None:
-        """The body's top-level object."""
-        return json_object(b"".join(self._parts)) if self._parts else None
-
-    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
-        """Nothing can be added."""
-        del error, request_id
-        return b""
-
-
 class StreamHarvest:
-    """A stream of events: times of content, marked events kept for reading, usage taken out.
+    """A stream of events: times of content, marked events kept for reading, ours taken out.
 
     Nearly every piece of a stream is one whole event with some output, so that case is decided by
     a few byte searches. Anything else is taken apart event by event.
     """
 
     def __init__(
-        self, markers: Sequence[bytes], *, strip_usage: bool, dialect: Dialect = OPENAI
+        self,
+        markers: Sequence[bytes],
+        *,
+        strip_usage: bool,
+        strip_record: bytes | None = None,
+        strip_nulls: bool = True,
+        dialect: Dialect = OPENAI,
+        rule: StepRule | None = None,
     ) -> None:
+        """Args: see `harvest_for`."""
         self.first_content_s: float | None = None
         self.last_content_s: float | None = None
         self.broken = False
@@ -160,9 +95,19 @@ class StreamHarvest:
         self._dialect = dialect
         self._marks = _stop_pattern(tuple(markers)) if markers else None
         self._heads = dialect.heads
-        self._stop = _stop_pattern((*dialect.stops, *markers, *((_USAGE,) if strip_usage else ())))
-        self._whole_events = strip_usage
+        self._tally = None if rule is None else Tally()
+        self._wary = rule is not None and rule.skips_empty
+        """Whether it matters that text lies beyond ASCII, and none has yet."""
+        self._events = 0
+        more = (_USAGE,) if strip_usage and strip_nulls else ()
+        if rule is not None and STOP not in markers:
+            more = (*more, STOP)
+        self._stops: tuple[bytes, ...] = (*dialect.stops, *markers, *more)
+        self._stop = _stop_pattern(self._stops)
+        self._whole_events = strip_usage or strip_record is not None
         self._strip = strip_usage
+        self._strip_nulls = strip_usage and strip_nulls
+        self._record = strip_record
         self._unread = False
         self._ordinary = False
         """Output has begun and no event is unfinished."""
@@ -199,11 +144,15 @@ class StreamHarvest:
             if b'"' not in text or (b"\\\\" not in text and text.count(b'"') == text.count(b'\\"')):
                 self.last_content_s = now
                 self._latest = data
+                self._events += 1
+                if self._wary:
+                    self._look_wide(text)
                 return data
         if self._unread or not data:
             return data
         if self._ordinary and data.endswith(b"\n\n") and self._is_output(data):
             self.last_content_s = now
+            self._count(data)
             self._latest = data
             if self._lessons:
                 self._learn(data)
@@ -226,6 +175,12 @@ class StreamHarvest:
         for data in self._marked:
             _merge(merged, self._dialect.figures(json_object(data) or {}))
         return merged or None
+
+    def counted(self) -> StreamCount | None:
+        """What its events show, unless some were passed on unread."""
+        if self._tally is None or self._unread:
+            return None
+        return self._tally.counted(self._events)
 
     def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
         """An error event of ours, numbered after the last one seen."""
@@ -302,9 +257,11 @@ class StreamHarvest:
         if self.first_content_s is not None:
             if self._is_output(whole):
                 self.last_content_s = now
+                self._count(whole)
                 return whole
-            if self._strip and self._announces_only(whole):
+            if self._strip_nulls and self._announces_only(whole):
                 self.last_content_s = now
+                self._count(whole)
                 return whole.replace(_LAST_NULL_USAGE, b"}\n\n")
         events = cut_events(whole)
         if self._whole_events:
@@ -312,6 +269,31 @@ class StreamHarvest:
         for event in events:
             self._observe(event, now)
         return whole
+
+    def _count(self, whole: bytes) -> None:
+        """Counts whole events that are all output, comments between them aside."""
+        if self._tally is not None:
+            self._events += whole.count(b"\n\ndata:") + 1
+        if self._wary:
+            self._look_wide(whole)
+
+    def _look_wide(self, data: bytes) -> None:
+        """Looks for text beyond ASCII, written plainly or by its number."""
+        if self._tally is not None and not (data.isascii() and b"\\u" not in data):
+            self._tally.wide = True
+            self._wary = False
+
+    def _see(self, members: Mapping[str, Any], data: bytes) -> None:
+        """Counts one event that was taken apart."""
+        tally = self._tally
+        if tally is None:
+            return
+        self._events += tally.see(members)
+        if self._wary:
+            self._look_wide(data)
+        if tally.ids and TOLD not in self._stops:
+            self._stops = (*self._stops, TOLD)
+            self._stop = _stop_pattern(self._stops)
 
     def _is_output(self, whole: bytes) -> bool:
         """Whether whole events begin with output and hold nothing else that matters."""
@@ -337,6 +319,8 @@ class StreamHarvest:
         found = _TEXT.search(whole)
         if found is None or whole.find(b"\n\n") + 2 != len(whole):
             return
+        if self._tally is not None:
+            self._tally.glance(whole)
         self._lessons -= 1
         self._before, self._after = whole[: found.end(1)], whole[found.end() - 1 :]
         self._text_at, self._text_end = len(self._before), -len(self._after)
@@ -348,8 +332,9 @@ class StreamHarvest:
         if data == DONE:
             self.complete = True
             return data
-        look = self._dialect.look
-        found = look(json_object(data) or {})
+        members = json_object(data) or {}
+        found = self._dialect.look(members)
+        self._see(members, data)
         if self.first_content_s is None:
             if found & CONTENT:
                 self.first_content_s = self.last_content_s = now
@@ -368,6 +353,10 @@ class StreamHarvest:
             return b"" if self._stripped_previous else event
         self._stripped_previous = False
         data = self._observe(event, now)
+        if self._record is not None and self._record in data:
+            event = self._without_record(event, data)
+            if self._stripped_previous:
+                return event
         if not self._strip or b'"usage":' not in data:
             return event
         chunk = json_object(data) or {}
@@ -375,14 +364,30 @@ class StreamHarvest:
             if chunk.get("choices"):
                 # Usage beside content was not asked for by us: the server sends it to everyone,
                 # so the last one belongs to the client too.
-                self._strip = False
+                self._strip = self._strip_nulls = False
             else:
                 self._stripped_previous = True
                 return _blank_start(event)
-        elif event.count(_NULL_USAGE) == 1 and "usage" in chunk:
+        elif self._strip_nulls and "usage" in chunk:
             # Some servers announce a usage event by a null in every other one.
-            return event.replace(_NULL_USAGE, b"")
+            for null in (_NULL_USAGE, _SPACED_NULL_USAGE):
+                if event.count(null) == 1:
+                    return event.replace(null, b"")
         return event
+
+    def _without_record(self, event: bytes, data: bytes) -> bytes:
+        """The event without the record that only we have asked for, or nothing of it.
+
+        It comes in an event of its own. Should it ever stand beside other figures, those stay.
+        """
+        members = json_object(data)
+        record = self._record or b""
+        if not holds_record_alone(members, record) or members is None:
+            return event
+        if not members.get("choices") and members.get("usage") is None:
+            self._stripped_previous = True
+            return _blank_start(event)
+        return event.replace(data, cut_member(data, record.decode()))
 
 
 def _merge(merged: dict[str, Any], figures: Mapping[str, Any]) -> None:
@@ -391,7 +396,7 @@ def _merge(merged: dict[str, Any], figures: Mapping[str, Any]) -> None:
         if key == "usage" and isinstance(value, dict) and isinstance(before, dict):
             # Anthropic's dialect counts the prompt in its first event, the answer in its last.
             merged[key] = {**before, **{k: v for k, v in value.items() if v is not None}}
-        elif value is not None:
+        elif value is not None and not (key == "choices" and before and not value):
             merged[key] = value
 
 
@@ -419,7 +424,8 @@ def harvest_for(
     content_type: str,
     content_encoding: str,
     markers: Sequence[bytes] = (),
-    strip_usage: bool = False,
+    ask: Ask = NOTHING_ASKED,
+    rule: StepRule | None = None,
 ) -> Harvest:
     """What watches an answer, by what it says about itself.
 
@@ -428,7 +434,8 @@ def harvest_for(
         content_type: Header of the answer; empty where it has none.
         content_encoding: Header of the answer; empty where it has none.
         markers: What events with figures contain, by the engine's adapter.
-        strip_usage: Whether usage was asked for by us alone.
+        ask: What was asked for by us alone.
+        rule: How the engine's steps show in its events; None where nothing is to be counted.
     """
     if content_encoding.strip().lower() not in {"", "identity"}:
         return PassThrough()
@@ -437,7 +444,14 @@ def harvest_for(
         # Sound, pictures, vectors: nothing is read, and nothing is foreign.
         return PassThrough()
     if kind == _EVENT_STREAM:
-        return StreamHarvest(markers, strip_usage=strip_usage, dialect=dialect)
+        return StreamHarvest(
+            markers,
+            strip_usage=ask.strip_usage,
+            strip_record=ask.strip_record,
+            strip_nulls=ask.nulls_are_ours,
+            dialect=dialect,
+            rule=rule if dialect is OPENAI else None,
+        )
     if kind == "application/json" or kind.endswith("+json"):
-        return WholeHarvest()
+        return WholeHarvest() if ask.strip_record is None else HeldHarvest(ask.strip_record)
     return PassThrough(foreign=True)

@@ -48,16 +48,27 @@ def to_upstream(headers: Headers, *, api_key: str | None, identity: bool) -> Hea
     return tuple(kept)
 
 
-def to_client(headers: Headers, *, length_changes: bool, extra: Headers) -> Headers:
+def to_client(
+    headers: Headers, *, length_changes: bool, extra: Headers, length: int | None = None
+) -> Headers:
     """Lines for the client.
 
     Args:
         headers: The engine's lines.
         length_changes: The body may become another one, so its length is not passed on.
         extra: Our own lines.
+        length: Of the body that it has become; stands where the engine told its own.
     """
-    kept = _kept(headers, _HOP_BY_HOP | _ABOUT_LENGTH if length_changes else _HOP_BY_HOP)
-    return (*kept, *extra)
+    dropped = _HOP_BY_HOP
+    if length is not None:
+        dropped |= _ABOUT_LENGTH - {"content-length"}
+        headers = tuple(
+            (name, str(length) if name.lower() == "content-length" else line)
+            for name, line in headers
+        )
+    elif length_changes:
+        dropped |= _ABOUT_LENGTH
+    return (*_kept(headers, dropped), *extra)
 
 
 def _kept(headers: Headers, dropped: frozenset[str]) -> list[tuple[str, str]]:

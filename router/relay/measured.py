@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from policies.types import Status
-from router.engines.base import Reading, count, member
+from router.engines.base import Reading
+from router.engines.streams import with_counted_steps
 from router.fleet.model import PoolFacts
 from router.relay.harvest import Harvest
 from router.types import RequestContext
@@ -19,9 +18,6 @@ _POOLS_FAULT = frozenset((404, 405, 429))
 """Path and model are ours by now, and a full server is no client's fault: who drew this pool would
 have been served by another."""
 _CREDENTIAL_REFUSED = frozenset((401, 403))
-
-_CACHE_DETAILS = ("prompt_tokens_details", "input_tokens_details")
-"""Of chat and completions, and of responses."""
 
 _HELD_S = 0.05
 _HELD_SHARE = 0.1
@@ -45,30 +41,22 @@ def was_held(held_s: float, e2e_s: float) -> bool:
     return held_s > max(_HELD_S, _HELD_SHARE * e2e_s)
 
 
-def reading_of(
-    pool: PoolFacts, ctx: RequestContext, answer: Mapping[str, object] | None
-) -> Reading:
-    """The figures of an answer, as its engine writes them; None is one that cannot be read."""
+def reading_of(pool: PoolFacts, ctx: RequestContext, harvest: Harvest) -> Reading:
+    """The figures of an answer: as its engine writes them, else as its events show them."""
+    answer = harvest.answer()
     if answer is None:
         return Reading(unread=("answer",))
-    return pool.adapter.read(ctx.request, answer)
-
-
-def cached_tokens_of(answer: Mapping[str, object] | None) -> int | None:
-    """Tokens of the prompt that were in the engine's prefix cache, where the answer tells.
-
-    >>> cached_tokens_of({"usage": {"prompt_tokens": 9, "prompt_tokens_details": None}}) is None
-    True
-    >>> cached_tokens_of({"usage": {"input_tokens": 1, "cache_read_input_tokens": 39}})
-    39
-    """
-    usage = member(answer, "usage")
-    for details in _CACHE_DETAILS:
-        cached = count(member(member(usage, details), "cached_tokens"))
-        if cached is not None:
-            return cached
-    cached = count(member(usage, "cache_read_input_tokens"))
-    return cached if cached is not None else count(member(member(answer, "timings"), "cache_n"))
+    reading = pool.adapter.read(ctx.request, answer)
+    stream, rule = harvest.counted(), pool.adapter.step_rule
+    if reading.spec is not None or stream is None or rule is None:
+        return reading
+    return with_counted_steps(
+        reading,
+        ctx.request,
+        stream,
+        rule,
+        draft_length=pool.arm.num_speculative_tokens if pool.speculative else 0,
+    )
 
 
 def tpot_of(harvest: Harvest, tokens: int | None) -> float | None:

@@ -28,7 +28,7 @@ from router.relay.attempts import (
 )
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.keepalive import KeepAlive, is_plain_stream
-from router.relay.measured import cached_tokens_of, reading_of, status_of, tpot_of, was_held
+from router.relay.measured import reading_of, status_of, tpot_of, was_held
 from router.relay.sink import ResponseSink
 from router.relay.spare import Spare, whole_error
 from router.relay.told import EngineError
@@ -362,7 +362,7 @@ class _Run:
             UpstreamRequest(
                 method=ctx.method,
                 path_qs=ctx.path_qs,
-                headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strip_usage),
+                headers=to_upstream(ctx.headers, api_key=replica.api_key, identity=ask.strips),
                 body=ask.body,
                 header_s=_head_limit(replica, streamed=ctx.request.stream),
                 idle_s=replica.idle_s,
@@ -509,9 +509,8 @@ class _Run:
         if transfer is not None:
             harvest = transfer.harvest
             if self._status is Status.OK:
-                answer = harvest.answer()
-                reading = reading_of(transfer.pool, ctx, answer)
-                cached_tokens = cached_tokens_of(answer)
+                reading = reading_of(transfer.pool, ctx, harvest)
+                cached_tokens = reading.cached_tokens
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
                 tpot_s = tpot_of(harvest, reading.tokens)

@@ -11,10 +11,11 @@ from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts, Replica
 from router.fleet.state import Lease
 from router.relay.early import EarlyError, early_error, undecided
-from router.relay.harvest import Harvest, PassThrough, StreamHarvest, harvest_for
+from router.relay.harvest import Harvest, StreamHarvest, harvest_for
 from router.relay.headers import header, to_client
 from router.relay.sink import ResponseSink
 from router.relay.upstream import UpstreamError, UpstreamResponse
+from router.relay.whole import HeldHarvest, PassThrough
 from router.types import AttemptEnd, Headers, RequestContext
 
 _OK = 200
@@ -77,7 +78,8 @@ class Transfer:
                 content_type=header(response.headers, "content-type") or "",
                 content_encoding=header(response.headers, "content-encoding") or "",
                 markers=pool.adapter.markers,
-                strip_usage=ask.strip_usage,
+                ask=ask,
+                rule=pool.adapter.step_rule if ctx.request.stream else None,
             )
         self.lease = lease
         self.response = response
@@ -179,9 +181,16 @@ class Transfer:
     def _first(self, piece: bytes) -> bytes:
         """Commits, unless the stream begins with an error, which has to be whole for that.
 
+        An answer out of which something has to go is held until its end, when its length is known.
+
         Raises:
             EarlyAnswerError: It does.
         """
+        if isinstance(self.harvest, HeldHarvest):
+            piece = self.harvest.hold(piece)
+            if piece:
+                self._start()
+            return piece
         if self.response.status == _OK and isinstance(self.harvest, StreamHarvest):
             self._early = piece = self._early + piece
             if undecided(piece):
@@ -195,7 +204,8 @@ class Transfer:
         self._start()
         return piece
 
-    def _start(self) -> None:
+    def _start(self, length: int | None = None) -> None:
+        """Args: `length` is that of the whole body, where it differs from what the server said."""
         self._commit(self)
         self.committed = True
         if self._sink.started:
@@ -206,7 +216,7 @@ class Transfer:
         self._sink.start(
             response.status,
             response.reason,
-            to_client(response.headers, length_changes=changes, extra=self._extra),
+            to_client(response.headers, length_changes=changes, length=length, extra=self._extra),
         )
 
     async def _finish(self) -> Reason | None:
@@ -217,7 +227,7 @@ class Transfer:
         """
         held = b""
         if not self.committed:
-            held = self.harvest.feed(self._early, self._now())
+            held = self.harvest.feed(self._early, self._now()) if self._early else b""
         held += self.harvest.finish()
         harvest = self.harvest
         cut = harvest.broken and not harvest.complete and not _shows_its_end(self.response)
@@ -229,7 +239,8 @@ class Transfer:
             await self.break_off(Reason.UPSTREAM_PROTOCOL, "no end mark")
             return Reason.UPSTREAM_PROTOCOL
         if not self.committed:
-            self._start()
+            changed = isinstance(harvest, HeldHarvest) and harvest.changed
+            self._start(len(held) if changed else None)
         if held:
             self._sink.write(held)
         await self._sink.close()

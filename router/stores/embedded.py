@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from typing import IO
 
 from router.errors import ConfigError, StoreError
-from router.stores.base import Batch, Deltas
+from router.stores.base import Addition, Batch
 from router.stores.redis import RedisStore
 
 _START_TIMEOUT_S = 10.0
@@ -78,13 +78,17 @@ class EmbeddedStore:
             except OSError as error:
                 raise StoreError(f"the embedded server could not be started: {error}") from error
 
-    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """Adds; see `CounterStore.add`."""
-        return await (await self._running()).add(batch, deltas, ttl_s)
+        return await (await self._running()).add(batch, additions)
 
     async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
         """Reads; see `CounterStore.read`."""
         return await (await self._running()).read(keys)
+
+    async def time(self, key: str) -> float:
+        """The server's clock; see `CounterStore.time`."""
+        return await (await self._running()).time(key)
 
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """Keeps a secret; see `SecretStore.get_or_create`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from router.clock import Clock
-from router.stores.base import Batch, Deltas
+from router.stores.base import Addition, Batch
 
 _LAST = "last"
 """Field of a batch's key that holds the number."""
@@ -20,7 +20,7 @@ class MemoryStore:
         self._expires: dict[str, float] = {}
         self._secrets: dict[str, bytes] = {}
 
-    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """Adds; see `CounterStore.add`."""
         now = self._clock.wall()
         for key in [key for key, expires in self._expires.items() if expires <= now]:
@@ -28,12 +28,14 @@ class MemoryStore:
         if self._hashes.get(batch.key, {}).get(_LAST, 0) >= batch.number:
             return 0
         self._hashes[batch.key] = {_LAST: batch.number}
-        self._expires[batch.key] = now + ttl_s
-        for key, fields in deltas.items():
-            stored = self._hashes.setdefault(key, {})
-            for name, value in fields.items():
-                stored[name] = stored.get(name, 0) + value
-            self._expires[key] = now + ttl_s
+        self._expires[batch.key] = now + batch.ttl_s
+        for addition in additions:
+            for key, ttl_s in addition.keys.items():
+                stored = self._hashes.setdefault(key, {})
+                for stem, fields in addition.increments.items():
+                    for name, value in fields.items():
+                        stored[stem + name] = stored.get(stem + name, 0) + value
+                self._expires[key] = now + ttl_s
         return 0
 
     async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
@@ -43,6 +45,10 @@ class MemoryStore:
             dict(self._hashes.get(key, {})) if self._expires.get(key, 0.0) > now else {}
             for key in keys
         ]
+
+    async def time(self, key: str) -> float:  # noqa: ARG002 - a protocol
+        """This process's own clock."""
+        return self._clock.wall()
 
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """Keeps a secret; see `SecretStore.get_or_create`."""

@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any, cast
 
 import orjson
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis import exceptions
+from redis.exceptions import RedisClusterException, RedisError
 
-from router.errors import ConfigError, StoreError
-from router.stores.base import Batch, Deltas
+from router.errors import StoreError
+from router.stores.base import Addition, Batch, Increments
+from router.stores.clients import open_clients
 
 _ADD = files("router.stores").joinpath("scripts/add_counts.lua").read_text(encoding="utf-8")
+_TIME = "return redis.call('TIME')"
+_EXACT = 2**53
+"""Below it a Lua number holds every integer."""
+
+_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.ReadOnlyError, "the server takes no writes (read-only replica)"),
+    (exceptions.OutOfMemoryError, "the server is out of memory"),
+    (exceptions.NoPermissionError, "the server gives this user no permission"),
+    (exceptions.AuthenticationError, "the server refuses the user or the password"),
+    (exceptions.BusyLoadingError, "the server is still loading its data"),
+    (exceptions.MasterDownError, "the server has lost its primary"),
+    (exceptions.ClusterDownError, "the cluster is down"),
+    (exceptions.TimeoutError, "the server does not answer"),
+    (exceptions.ConnectionError, "no connection"),
+)
+_CODES = (
+    ("READONLY", "the server takes no writes (read-only replica)"),
+    ("OOM", "the server is out of memory"),
+    ("NOPERM", "the server gives this user no permission"),
+    ("NOAUTH", "the server refuses the user or the password"),
+    ("WRONGPASS", "the server refuses the user or the password"),
+    ("MISCONF", "the server cannot save to its disk"),
+    ("NOREPLICAS", "the server has too few replicas"),
+    ("BUSY ", "the server is busy with a script"),
+)
 
 
 class RedisStore:
-    """One connection pool to one server."""
+    """One connection pool to one server, to whichever is the master, or to each of a cluster."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         """Nothing is connected yet.
@@ -29,30 +54,21 @@ class RedisStore:
             ConfigError: The URL cannot be understood.
         """
         self._timeout_s = timeout_s
-        try:
-            self._redis: Redis = Redis.from_url(
-                url,
-                socket_timeout=timeout_s,
-                socket_connect_timeout=timeout_s,
-                retry=Retry(NoBackoff(), 0),  # the writer and the reader try again by themselves
-                decode_responses=False,
-            )
-        except ValueError:  # may quote the URL and the password in it
-            raise ConfigError(
-                "store.url: not a URL that can be understood; write redis://HOST:PORT/NUMBER, "
-                "rediss://… or unix:///PATH"
-            ) from None
-        self._add = self._redis.register_script(_ADD)
+        # The client's methods are typed for both of its kinds, waiting and not.
+        self._redis: Any
+        self._redis, self._others = open_clients(url, timeout_s)
+        self._add: Any = self._redis.register_script(_ADD)
 
-    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """One script call; see `CounterStore.add`."""
+        keys, plans = [batch.key], []
+        for which, addition in enumerate(additions, 1):
+            for key, ttl_s in addition.keys.items():
+                keys.append(key)
+                plans.append((ttl_s, which))
         # The client takes microseconds for each argument, and a batch has thousands of fields.
-        added = [
-            orjson.dumps({name: str(value) for name, value in fields.items()})
-            for fields in deltas.values()
-        ]
-        arguments: list[int | bytes] = [ttl_s, batch.number, *added]
-        keys = [batch.key, *deltas]
+        added = [_encoded(addition.increments) for addition in additions]
+        arguments = [batch.ttl_s, batch.number, orjson.dumps(plans), *added]
         refused = await self._call(self._add(keys=keys, args=arguments))
         return max(0, int(refused))
 
@@ -66,6 +82,11 @@ class RedisStore:
             replies = await self._call(pipeline.execute(raise_on_error=False))
         return [_counts(reply) for reply in replies]
 
+    async def time(self, key: str) -> float:
+        """One script call, since of a cluster's servers the one with the key is meant."""
+        seconds, micros = await self._call(self._redis.eval(_TIME, 1, key))
+        return int(seconds) + int(micros) / 1e6
+
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """One pipeline; see `SecretStore.get_or_create`."""
         async with self._redis.pipeline(transaction=False) as pipeline:
@@ -78,10 +99,9 @@ class RedisStore:
 
     async def close(self) -> None:
         """Closes the connections."""
-        try:
-            await self._call(self._redis.aclose())
-        except StoreError:
-            return  # it was gone already
+        for client in (self._redis, *self._others):
+            with suppress(StoreError):  # it was gone already
+                await self._call(client.aclose())
 
     async def _call(self, awaitable: Any) -> Any:
         try:
@@ -89,15 +109,38 @@ class RedisStore:
                 return await awaitable
         except TimeoutError as error:
             raise StoreError(f"no reply within {self._timeout_s:g} s") from error
-        except (RedisError, OSError) as error:
-            raise StoreError(f"{type(error).__name__}: {error}") from error
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise StoreError(_said(error)) from error
+
+
+def _said(error: Exception) -> str:
+    """What went wrong in words, and what the client or the server said."""
+    text = str(error)
+    for code, words in _CODES:
+        if text.startswith(code):
+            return f"{words}: {text}"
+    for kind, words in _WORDS:
+        if isinstance(error, kind):
+            return f"{words}: {type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}"
+
+
+def _encoded(increments: Increments) -> bytes:
+    """As the script wants them."""
+    sent: dict[str, Mapping[str, int | str]] = {}
+    for stem, fields in increments.items():
+        if fields and not -_EXACT < min(fields.values()) <= max(fields.values()) < _EXACT:
+            sent[stem] = {name: str(value) for name, value in fields.items()}
+        else:
+            sent[stem] = cast("Mapping[str, int | str]", fields)
+    return orjson.dumps(sent)
 
 
 def _counts(reply: object) -> Mapping[str, int]:
-    if isinstance(reply, RedisError):
+    if isinstance(reply, Exception):
         if "WRONGTYPE" in str(reply):
             return {}
-        raise StoreError(str(reply))
+        raise StoreError(_said(reply))
     counts: dict[str, int] = {}
     for name, value in cast("dict[bytes, bytes]", reply).items():
         try:

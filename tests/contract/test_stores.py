@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -19,17 +20,30 @@ from redis import Redis
 from router.config.models import Store
 from router.errors import ConfigError, StoreError
 from router.stores import embedded
-from router.stores.base import Batch, CounterStore, Deltas, SharedStore
+from router.stores.base import Addition, Batch, CounterStore, SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
 from router.stores.open import open_store
 from router.stores.redis import RedisStore
 from tests.support.clock import ManualClock
-from tests.support.valkey import ValkeyServer, frozen, short_folder, tcp_server, unix_server
+from tests.support.store_relay import CA, store_relay
+from tests.support.valkey import (
+    Cluster,
+    ValkeyServer,
+    Watched,
+    cluster,
+    frozen,
+    short_folder,
+    tcp_server,
+    unix_server,
+    watched_servers,
+)
 
 TIMEOUT_S = 5.0
 """Generous, so that a busy machine is no failure; tests of timeouts use `SHORT_S`."""
 SHORT_S = 0.2
+Deltas = Mapping[str, Mapping[str, int]]
+"""Increments by key and field."""
 K1, K2, BATCH_KEY = "{t}:1", "{t}:2", "{t}:w"
 
 
@@ -47,7 +61,7 @@ class ToyStore:
             "PRAGMA foreign_keys = ON;"
         )
 
-    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """One transaction."""
         now = self._clock.wall()
         with self._db as db:
@@ -57,7 +71,8 @@ class ToyStore:
             ).fetchone()
             if found:
                 return 0
-            for key, last in [(batch.key, batch.number), *((key, None) for key in deltas)]:
+            kept = [(key, None, ttl_s) for item in additions for key, ttl_s in item.keys.items()]
+            for key, last, ttl_s in [(batch.key, batch.number, batch.ttl_s), *kept]:
                 db.execute(
                     "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
                     " SET last = excluded.last, until = excluded.until",
@@ -66,7 +81,13 @@ class ToyStore:
             db.executemany(
                 "INSERT INTO sums VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
                 " SET value = value + excluded.value",
-                [(key, *item) for key, fields in deltas.items() for item in fields.items()],
+                [
+                    (key, stem + name, value)
+                    for item in additions
+                    for key in item.keys
+                    for stem, fields in item.increments.items()
+                    for name, value in fields.items()
+                ],
             )
         return 0
 
@@ -75,6 +96,10 @@ class ToyStore:
         now = self._clock.wall()
         query = "SELECT field, value FROM sums JOIN keys USING (key) WHERE key = ? AND until > ?"
         return [dict(self._db.execute(query, (key, now))) for key in keys]
+
+    async def time(self, key: str) -> float:
+        """This process's own clock."""
+        return self._clock.wall()
 
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """One insertion that gives way, one query."""
@@ -111,6 +136,20 @@ def unix() -> Iterator[ValkeyServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def watched() -> Iterator[Watched]:
+    """A master under a sentinel."""
+    with short_folder() as folder, watched_servers(folder) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[Cluster]:
+    """A real cluster."""
+    with short_folder() as folder, cluster(folder) as servers:
+        yield servers
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """For an embedded server."""
@@ -145,7 +184,10 @@ def shorten(client: Redis, seconds: int) -> None:
             client.delete(key) if left <= seconds else client.expire(key, left - seconds)
 
 
-@pytest.fixture(params=["memory", "embedded", "unix", "tcp", "toy"])
+KINDS = ("memory", "embedded", "unix", "tcp", "tls", "sentinel", "cluster", "toy")
+
+
+@pytest.fixture(params=KINDS)
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     """Every kind of store, empty."""
     clock = ManualClock()
@@ -160,17 +202,44 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
             stack.push_async_callback(store.close)
             yield Subject(lambda: store, lambda s: shorten(socket_client(folder), s))
     else:
-        server: ValkeyServer = request.getfixturevalue(request.param)
-        with server.client() as client:
-            client.flushall()
         async with AsyncExitStack() as stack:
+            url, servers = await _behind(request.param, request, stack)
+            for server in servers:
+                with server.client() as client:
+                    client.flushall()
 
             def open_one() -> SharedStore:
-                store = open_store(Store(url=server.url, timeout_s=TIMEOUT_S), clock)
+                store = open_store(Store(url=url, timeout_s=TIMEOUT_S), clock)
                 stack.push_async_callback(store.close)
                 return store
 
-            yield Subject(open_one, lambda s: shorten(server.client(), s))
+            def expire(seconds: int) -> None:
+                for server in servers:
+                    shorten(server.client(), seconds)
+
+            yield Subject(open_one, expire)
+
+
+async def _behind(
+    kind: str, request: pytest.FixtureRequest, stack: AsyncExitStack
+) -> tuple[str, Sequence[ValkeyServer]]:
+    """How a store of real servers is reached, and which servers keep what it holds."""
+    if kind == "sentinel":
+        watched: Watched = request.getfixturevalue("watched")
+        return watched.url, [watched.first]
+    if kind == "cluster":
+        three: Cluster = request.getfixturevalue("three")
+        return three.url, three.nodes
+    server: ValkeyServer = request.getfixturevalue("tcp" if kind == "tls" else kind)
+    if kind == "tls":
+        relay = await stack.enter_async_context(store_relay(server.port, tls=True))
+        return f"{relay.url}/0?ssl_ca_certs={CA}", [server]
+    return server.url, [server]
+
+
+def added(deltas: Deltas, ttl_s: int = 100) -> list[Addition]:
+    """Increments by key and field, in the form that stores take."""
+    return [Addition({"": fields}, {key: ttl_s}) for key, fields in deltas.items()]
 
 
 @dataclass
@@ -184,7 +253,7 @@ class Sender:
     async def add(self, deltas: Deltas, ttl_s: int = 100) -> int:
         """Adds the next batch."""
         self.number += 1
-        return await self.store.add(Batch(self.key, self.number), deltas, ttl_s)
+        return await self.store.add(Batch(self.key, self.number, ttl_s), added(deltas, ttl_s))
 
 
 # --- The contract -----------------------------------------------------------------------------
@@ -226,16 +295,16 @@ async def test_a_batch_counts_once_however_often_it_is_sent(subject: Subject) ->
     """By its name alone: its content may have moved to another slot by then."""
     store = subject.open()
     for deltas in ({K1: {"a": 1}}, {K1: {"a": 1}}, {K2: {"a": 1}}):
-        assert await store.add(Batch(BATCH_KEY, 1), deltas, 100) == 0
+        assert await store.add(Batch(BATCH_KEY, 1, 100), added(deltas, 100)) == 0
     assert await store.read([K1, K2]) == [{"a": 1}, {}]
 
 
 async def test_an_older_batch_that_comes_late_is_ignored(subject: Subject) -> None:
     """An abandoned call may be carried out after its successors."""
     store = subject.open()
-    await store.add(Batch(BATCH_KEY, 2), {K1: {"a": 1}}, 100)
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 10}}, 100)
-    await store.add(Batch(BATCH_KEY, 3), {K1: {"a": 100}}, 100)
+    await store.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 1}}, 100))
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 10}}, 100))
+    await store.add(Batch(BATCH_KEY, 3, 100), added({K1: {"a": 100}}, 100))
     assert await store.read([K1]) == [{"a": 101}]
 
 
@@ -243,7 +312,7 @@ async def test_senders_do_not_mistake_each_other_s_batches(subject: Subject) -> 
     """Each counts from 1."""
     store = subject.open()
     for sender in "xyz":
-        await store.add(Batch(f"{{t}}:w:{sender}", 1), {K1: {"a": 1}}, 100)
+        await store.add(Batch(f"{{t}}:w:{sender}", 1, 100), added({K1: {"a": 1}}, 100))
     assert await store.read([K1]) == [{"a": 3}]
 
 
@@ -252,9 +321,9 @@ async def test_additions_from_many_clients_at_once_are_exact(subject: Subject) -
     stores = [subject.open() for _ in range(4)]
 
     async def send(at: int, number: int) -> None:
-        batch = Batch(f"{{t}}:w:{at}", number)
+        batch = Batch(f"{{t}}:w:{at}", number, 100)
         deltas = {K1: {"a": 1, f"of {at}": number}, K2: {"b": at}}
-        await asyncio.gather(*(stores[at].add(batch, deltas, 100) for _ in range(2)))
+        await asyncio.gather(*(stores[at].add(batch, added(deltas)) for _ in range(2)))
 
     async def client(at: int) -> None:
         for number in range(1, 26):
@@ -282,15 +351,42 @@ async def test_keys_expire_after_the_last_addition(subject: Subject) -> None:
     assert await store.read([K1]) == [{"a": 7}]
 
 
+async def test_what_is_added_to_several_keys_lives_in_each_for_a_time_of_its_own(
+    subject: Subject,
+) -> None:
+    """As a slot is kept for hours and a month for a year."""
+    store = subject.open()
+    counts = {"fast|chat|": {"n": 1, "tokens": 7}, "plain|chat|": {"n": 2}}
+    additions = [
+        Addition(counts, {K1: 100, K2: 1000}),
+        Addition({"fast|chat|": {"n": 10}}, {K1: 100}),
+    ]
+    assert await store.add(Batch(BATCH_KEY, 1, 100), additions) == 0
+    assert await store.read([K1, K2]) == [
+        {"fast|chat|n": 11, "fast|chat|tokens": 7, "plain|chat|n": 2},
+        {"fast|chat|n": 1, "fast|chat|tokens": 7, "plain|chat|n": 2},
+    ]
+    subject.expire(500)
+    assert [len(fields) for fields in await store.read([K1, K2])] == [0, 3]
+
+
+async def test_all_clients_are_told_the_same_time(subject: Subject) -> None:
+    """Whatever their hosts think; nothing is kept for it."""
+    one, two = subject.open(), subject.open()
+    first, second, third = [await store.time(K1) for store in (one, two, one)]
+    assert first <= second <= third <= first + TIMEOUT_S
+    assert await one.read([K1]) == [{}]
+
+
 async def test_a_batch_is_remembered_as_long_as_what_it_added(subject: Subject) -> None:
     """So sending it again after any outage cannot make it count twice."""
     store = subject.open()
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100))
     subject.expire(99)
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100))
     assert await store.read([K1]) == [{"a": 1}]
     subject.expire(2)
-    await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100)
+    await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100))
     assert await store.read([K1]) == [{"a": 1}]
 
 
@@ -405,7 +501,7 @@ async def test_garbage_in_a_batch_s_key_does_not_stop_its_sender(
     with server.client() as client:
         client.set(BATCH_KEY, "x") if kind == "text" else client.hset(BATCH_KEY, "x", "y")
     for _ in range(2):
-        assert await store.add(Batch(BATCH_KEY, 1), {K1: {"a": 1}}, 100) == 0
+        assert await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 1}}, 100)) == 0
     assert await store.read([K1]) == [{"a": 1}]
 
 
@@ -425,20 +521,20 @@ async def test_a_server_that_cannot_write_takes_nothing_and_can_be_asked_again(
     server: ValkeyServer, store: RedisStore
 ) -> None:
     """Read-only, or out of memory: the whole batch is refused, and counts once later."""
-    batch = Batch(BATCH_KEY, 1)
+    batch = Batch(BATCH_KEY, 1, 100)
     deltas = {K1: {"a": 1}, K2: {"a": 1}}
     with server.client() as client:
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
         with pytest.raises(StoreError, match=r"(?i)read ?only"):
-            await store.add(batch, deltas, 100)
+            await store.add(batch, added(deltas))
         client.execute_command("REPLICAOF", "NO", "ONE")
         client.config_set("maxmemory", 1)
         with pytest.raises(StoreError, match=r"(?i)memory"):
-            await store.add(batch, deltas, 100)
+            await store.add(batch, added(deltas))
         client.config_set("maxmemory", 0)
     assert await store.read([K1, K2]) == [{}, {}]
     for _ in range(2):
-        assert await store.add(batch, deltas, 100) == 0
+        assert await store.add(batch, added(deltas)) == 0
     assert await store.read([K1, K2]) == [{"a": 1}, {"a": 1}]
 
 
@@ -452,8 +548,8 @@ async def test_a_frozen_server_is_an_error_in_time_and_works_when_it_thaws(
     loop = asyncio.get_running_loop()
     with frozen(server.pid):
         for call in (
-            lambda: store.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100),
-            lambda: store.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100),
+            lambda: store.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 10}}, 100)),
+            lambda: store.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 10}}, 100)),
             lambda: store.read([K1]),
         ):
             began = loop.time()
@@ -461,7 +557,7 @@ async def test_a_frozen_server_is_an_error_in_time_and_works_when_it_thaws(
                 await call()
             assert loop.time() - began < SHORT_S + 2.0  # the machine may be busy
     patient = RedisStore(server.url, TIMEOUT_S)
-    await patient.add(Batch(BATCH_KEY, 2), {K1: {"a": 10}}, 100)
+    await patient.add(Batch(BATCH_KEY, 2, 100), added({K1: {"a": 10}}, 100))
     assert await patient.read([K1]) == [{"a": 11}]
     assert await store.read([K1]) == [{"a": 11}]
     await store.close()
@@ -490,6 +586,44 @@ async def test_a_refused_password_is_an_error_that_does_not_show_it(server: Valk
         await store.close()
         client.config_set("requirepass", "")
     assert "s3cret" not in str(caught.value)
+
+
+async def test_the_permissions_that_are_documented_suffice(server: ValkeyServer) -> None:
+    """And are no more than what is used: without any one of them something fails."""
+    page = (Path(__file__).parents[2] / "docs/stores.md").read_text("utf-8")
+    [rule] = re.findall(r"^ACL SETUSER specroute (.*)$", page, re.MULTILINE)
+    words = rule.replace("PASSWORD", "pw").replace("PREFIX", "p").split()
+    separator = "&" if "?" in server.url else "?"
+    url = f"{server.url}{separator}username=specroute&password=pw"
+    with server.client() as client:
+        for left_out in [None, *(word for word in words if word.startswith("+"))]:
+            client.execute_command("ACL", "DELUSER", "specroute")
+            kept = [word for word in words if word != left_out]
+            client.execute_command("ACL", "SETUSER", "specroute", *kept)
+            client.script_flush()
+            client.flushall()
+            client.set("{p:m}:k", "of another type")
+            refused = await _refusal(url)
+            if left_out is None:
+                assert refused is None
+            else:
+                assert re.search("no permission|can't run", refused or ""), (left_out, refused)
+        client.execute_command("ACL", "DELUSER", "specroute")
+
+
+async def _refusal(url: str) -> str | None:
+    """Does all that is ever done with a store; what was refused, if anything."""
+    store = RedisStore(url, TIMEOUT_S)
+    try:
+        await store.time("{p}:clock")
+        await store.add(Batch("{p:m}:w", 1, 100), added({"{p:m}:k": {"a": 1}}))
+        await store.read(["{p:m}:k"])
+        await store.get_or_create("p:secret", b"x")
+    except StoreError as error:
+        return str(error)
+    finally:
+        await store.close()
+    return None
 
 
 async def test_a_batch_as_large_as_after_a_long_outage_goes_in_one_call(store: RedisStore) -> None:
@@ -568,11 +702,11 @@ _PARENT = """
 import asyncio, sys
 from pathlib import Path
 from router.stores.embedded import EmbeddedStore
-from router.stores.base import Batch
+from router.stores.base import Addition, Batch
 
 async def main():
     store = EmbeddedStore(Path(sys.argv[1]), 5.0)
-    await store.add(Batch("{t}:p", 1), {"{t}:1": {"a": 1}}, 100)
+    await store.add(Batch("{t}:p", 1, 100), [Addition({"": {"a": 1}}, {"{t}:1": 100})])
     print(store.pid, flush=True)
     await asyncio.Event().wait()
 

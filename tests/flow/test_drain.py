@@ -79,7 +79,10 @@ async def test_running_answers_are_finished(plain: ScriptedBackend, tmp_path: Pa
     ):
         app = proxy.app
         await idle.send(request_bytes(b"", "/ready", method="GET"))
-        assert (await idle.reply()).json == {"status": "ready"}
+        assert (await idle.reply()).json == {
+            "status": "ready",
+            "store": "answers",
+        }
         await streaming.send(request_bytes(wire.chat(stream=True)))
         await streaming.head()
         assert await streaming.piece() == FIRST

@@ -19,7 +19,7 @@ async def test_random_dialogues(seed: str) -> None:
     assert tally.cases >= 1_000
     # What a run is made of: a generator that has come to avoid something would show nothing of it.
     assert min(tally.kinds.values()) >= 5, tally.kinds
-    assert len(tally.kinds) == 17
+    assert len(tally.kinds) == 18
 
 
 def test_a_seed_is_a_case() -> None:

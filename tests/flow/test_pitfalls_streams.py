@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from router.relay.harvest import PassThrough
 from router.relay.keepalive import COMMENT
+from router.relay.whole import PassThrough
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.flow_backend import Gate, ScriptedBackend, reset, send, wait

@@ -134,6 +134,7 @@ def test_opposite_segments_are_events() -> None:
         assert snapshot.events
         for event in snapshot.events:
             faster = (event.part == "a") == (event.arm_id == ARMS[1].arm_id)
+            assert event.difference is not None
             assert (event.difference.value < 0.0) is faster
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
 from router.errors import StoreError
-from router.stores.base import Batch, CounterStore, Deltas
+from router.stores.base import Addition, Batch, CounterStore
 
 
 class Fault(Enum):
@@ -28,12 +28,12 @@ class FaultyStore:
         self.batches: list[Batch] = []
         self.reads: list[Sequence[str]] = []
 
-    async def add(self, batch: Batch, deltas: Deltas, ttl_s: int) -> int:
+    async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """Adds, or loses the request, or loses the reply."""
         self.batches.append(batch)
         if self.fault is Fault.BEFORE:
             raise StoreError("request lost")
-        refused = await self.inner.add(batch, deltas, ttl_s)
+        refused = await self.inner.add(batch, additions)
         if self.fault is Fault.AFTER:
             raise StoreError("reply lost")
         return refused
@@ -44,6 +44,12 @@ class FaultyStore:
         if self.fault is not None:
             raise StoreError("no reply")
         return await self.inner.read(keys)
+
+    async def time(self, key: str) -> float:
+        """Tells, or fails."""
+        if self.fault is not None:
+            raise StoreError("no reply")
+        return await self.inner.time(key)
 
     async def close(self) -> None:
         """Closes the store behind."""

@@ -19,6 +19,9 @@ GUARD_S = 15.0
 """Longest wait for anything; reached only by a test that has failed."""
 
 _HEADER_LIMIT = 4 * 1024 * 1024
+_IDENTIFYING = "(identify)"
+"""In the name of whoever asks what the engine is."""
+_NO_PAGE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _HEALTHY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
 
@@ -152,12 +155,14 @@ def reset() -> Step:
 
 @dataclass(slots=True)
 class ScriptedBackend:
-    """One engine. Requests for its health are answered apart and not kept."""
+    """One engine. Requests for its health, and for what it is, are answered apart and not kept."""
 
     requests: list[Received] = field(default_factory=list)
     connections: int = 0
     health: bytes = _HEALTHY
     """The whole answer to a probe."""
+    pages: dict[str, bytes] = field(default_factory=dict)
+    """Whole answers to those who ask what it is, by target; others are not found."""
     hangs: bool = False
     """Whether the answer to a probe is not followed by the end of the connection."""
     port: int = 0
@@ -213,6 +218,9 @@ class ScriptedBackend:
             while not writer.is_closing():
                 received = await read_request(reader, number)
                 if received is None:
+                    break
+                if any(_IDENTIFYING in value for value in received.header("user-agent")):
+                    writer.write(self.pages.get(received.target, _NO_PAGE))
                     break
                 if received.target in ("/health", "/v1/models"):
                     writer.write(self.health)

@@ -15,15 +15,19 @@ from typing import Any
 
 import orjson
 
+from router.config.models import EngineName
 from router.endpoints.dialect import Dialect
 from router.endpoints.table import FACTS, ModelIn
 from router.engines.base import EngineAdapter
-from router.engines.llamacpp import LlamaCpp
-from router.engines.vllm import Vllm
+from router.engines.registry import adapter_for
 from router.intake.parse import parse_request
 from router.types import Endpoint, ParsedRequest
 
 OWN = Path(__file__).parents[1] / "wire" / "recordings"
+
+
+_ENGINES: dict[str, EngineName] = {"llamacpp": "llamacpp", "vllm": "vllm", "sglang": "sglang"}
+_DRAFT_LENGTHS = {"none": 0, "ngram": 5, "ngram-tools": 5, "suffix": 16, "draft_model": 3}
 
 
 def shared_folder() -> Path | None:
@@ -54,7 +58,17 @@ class Recording:
     @property
     def adapter(self) -> EngineAdapter:
         """The one for the engine."""
-        return Vllm() if self.path.parts[-3].startswith("vllm") else LlamaCpp()
+        return adapter_for(self.engine)
+
+    @property
+    def engine(self) -> EngineName:
+        """By its name in the configuration."""
+        return _ENGINES[self.path.parts[-3].partition("-")[0]]
+
+    @property
+    def draft_length(self) -> int:
+        """Most tokens of a draft, by the flags that the recordings' README names."""
+        return _DRAFT_LENGTHS[self.path.parts[-2]]
 
     @cached_property
     def _request(self) -> dict[str, Any]:
@@ -108,6 +122,11 @@ class Recording:
         return self._parts[0]
 
     @property
+    def headers(self) -> dict[str, str]:
+        """By name in lower case."""
+        return self._parts[1]
+
+    @property
     def streamed(self) -> bool:
         """Whether the answer is a stream of events."""
         return self._parts[1].get("content-type", "").startswith("text/event-stream")
@@ -128,7 +147,9 @@ class Recording:
         ]
 
 
-def recordings(folder: Path, engines: Sequence[str] = ("llamacpp-", "vllm-")) -> list[Recording]:
+def recordings(
+    folder: Path, engines: Sequence[str] = ("llamacpp-", "sglang-", "vllm-")
+) -> list[Recording]:
     """All recordings of requests that we route."""
     found = [
         Recording(path)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import orjson
+import pytest
 
 from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmView, ClassId, Proposal, SpecUsage, Status, Trial
 from router.admin.state import RouteState, StoreState, admission_json, route_json, store_json
 from router.admission.admission import AdmissionState
 from router.admission.queue import Limits, TenantLoad
+from router.estimates.events import DRIFT, Change, Event
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import SnapshotBuilder
@@ -81,6 +84,7 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "lossless": True,
         "baseline": True,
         "discovery_error": None,
+        "mismatch": [],
         "replicas": [
             {
                 "id": "plain/0",
@@ -95,6 +99,8 @@ def test_a_route_shows_its_pools_and_servers() -> None:
                 "draining": False,
                 "share": 1.0,
                 "gauges": {"running": None, "waiting": None, "kv_usage": None},
+                "detected": None,
+                "mismatch": [],
             }
         ],
     }
@@ -118,19 +124,67 @@ def test_a_class_shows_a_cell_for_every_pool() -> None:
         0,
     )
     assert (fast["pool"], fast["probability"], fast["share"], fast["ok"]) == ("fast", 0.5, 1, 3)
-    assert [plain[name] for name in ("tokens_per_step", "gain", "tail_ratio", "verdict")] == [
-        None
-    ] * 4
-    assert plain["ttft_s"] == {"n": 0, "p50": None, "p95": None, "p99": None}
+    names = ("tokens_per_step", "tokens_per_step_interval", "acceptance_source", "gain", "verdict")
+    assert [plain[name] for name in names] == [None] * 5
+    nothing = {"p50": None, "p95": None, "p99": None}
+    assert plain["ttft_s"] == {"n": 0, **nothing, "intervals": nothing}
+    assert set(plain["tail_ratios"].values()) == {None}
     assert (fast["tokens"], fast["tokens_per_step"], fast["acceptance_requests"]) == (300, 2.5, 2)
     assert fast["acceptance_sources"] == {"request": 2}
+    assert (fast["acceptance_source"], fast["acceptance_tokens"]) == ("request", 200)
     assert fast["tpot_s"]["n"] == 3
     assert fast["verdict"] == "not enough data"
 
 
+def test_acceptance_is_shown_in_all_its_forms() -> None:
+    """Worked example: tau, alpha by position, alpha, the alpha that k equal ones would have."""
+    spec = SpecUsage(43, 129, 10, (39, 1, 0, 3), num_speculative_tokens=3)
+    [known] = shown(*[ok(spec=spec, tokens=53)] * 6)["classes"]
+    fast = known["cells"][1]
+    assert round(fast["tokens_per_step"], 2) == 1.23
+    assert fast["tokens_per_step_interval"] == [fast["tokens_per_step"]] * 2
+    assert fast["tokens_per_step_of_class"] is None
+    assert set(fast["tokens_per_step_by_source"]) == {"request"}
+    assert (fast["acceptance_rate"], fast["acceptance_form"]) == (0.2, "histogram")
+    assert [round(rate, 3) for rate in fast["acceptance_rate_by_position"]] == [0.093, 0.75, 1.0]
+    assert round(fast["equal_acceptance_rate"]["value"], 2) == 0.19
+    assert round(fast["draft_acceptance_rate"], 3) == 0.078
+
+
+def test_waits_and_whole_answers_are_shown() -> None:
+    """Whole answers by their length; those that clients held are counted."""
+    made = shown(
+        ok(queue_s=0.0, overhead_s=0.0005),
+        ok(held=True, ttft_s=None, tpot_s=None, e2e_s=None),
+        replace(ok(), streamed=False),
+        replace(ok(tokens=None), streamed=False),
+    )
+    fast = made["classes"][0]["cells"][1]
+    assert (fast["ok"], fast["held"], fast["ttft_s"]["n"]) == (4, 1, 1)
+    assert fast["queue_s"]["n"] == fast["overhead_s"]["n"] == 1
+    assert fast["overhead_s"]["p50"] == pytest.approx(0.0005, rel=0.02)
+    assert fast["e2e_whole_s"]["n"] == 2
+    assert list(fast["e2e_whole_s"]["by_tokens"]) == ["64-127", "unknown"]
+
+
+def test_a_drift_is_shown_with_what_it_was_before() -> None:
+    """Cost as a ratio to the baseline's time, tokens per step as they are."""
+    made = state(ok())
+    events = tuple(
+        Event(9.0, DRIFT, CHAT, POOLED, FAST, change=Change(figure, 5.0, 0.0, 1.0))
+        for figure in ("tau", "cost")
+    )
+    made = replace(made, snapshot=replace(made.snapshot, events=events))
+    tau, cost = route_json(made)["events"]
+    assert (tau["kind"], tau["time_ratio"], tau["level"]) == ("drift", None, None)
+    assert tau["change"] == {"figure": "tau", "since": 5.0, "before": 0.0, "after": 1.0}
+    assert cost["change"]["before"] == 1.0
+    assert cost["change"]["after"] == pytest.approx(2.718, abs=0.001)
+
+
 def test_the_store_shows_all_of_its_state() -> None:
     """As it is."""
-    made = StoreState("embedded:", False, "gone", None, 3, 0)  # noqa: FBT003
+    made = StoreState("embedded:", False, "gone", None, 3, 0, 1200, 7, None)  # noqa: FBT003
     assert store_json(made) == {
         "url": "embedded:",
         "up": False,
@@ -138,7 +192,23 @@ def test_the_store_shows_all_of_its_state() -> None:
         "snapshot_age_s": None,
         "dropped_increments": 3,
         "refused_increments": 0,
+        "waiting_increments": 1200,
+        "late_made_tokens": 7,
+        "clock_skew_s": None,
+        "says": "away: requests are served, and learned from in this process alone; gone; "
+        "1,200 sums wait to be added; 3 increments found no room and are lost",
     }
+
+
+def test_a_clock_that_differs_and_garbage_are_told_in_words() -> None:
+    """While the store answers."""
+    good = StoreState("embedded:", True, None, 1.0, 0, 0, 0, 0, 0.5)  # noqa: FBT003
+    assert good.says == "answers"
+    bad = replace(good, refused_increments=2, clock_skew_s=-130.0)
+    assert bad.says == (
+        "answers; its clock differs from this host's by -130.0 s, which is allowed for; "
+        "2 increments were refused, because something else is kept where they belong"
+    )
 
 
 def test_places_and_their_limits_are_shown() -> None:
@@ -187,5 +257,6 @@ def test_segments_bands_and_events_are_shown() -> None:
     kinds = {event["kind"] for event in made["events"]}
     assert kinds == {"segment_differs", "class_splits"}
     for event in made["events"]:
+        assert event["change"] is None
         ratio = event["time_ratio"]
         assert ratio["low"] < ratio["value"] < ratio["high"]

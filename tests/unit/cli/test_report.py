@@ -29,7 +29,10 @@ def cells(fast: Bounds, copy: Bounds, tail: Bounds = (1.0, 0.95, 1.05)) -> list[
                 "probability": 0.3,
                 "gain": dict(zip(names, gain, strict=True)) if gain and pool != "plain" else None,
                 "verdict": None if pool == "plain" else "gain",
-                "tail_ratio": dict(zip(names, tail, strict=True)) if tail else None,
+                "tail_ratios": {
+                    "tpot_p95": dict(zip(names, tail, strict=True)) if tail else None,
+                    "tpot_p99": None,
+                },
             }
         )
     return made

@@ -21,6 +21,7 @@ def event(**more: Any) -> dict[str, Any]:
         "pool": "fast",
         "time_ratio": {"value": 0.61, "low": 0.5, "high": 0.75},
         "level": 0.99,
+        "change": None,
         **more,
     }
 
@@ -40,6 +41,11 @@ def shown(*events: dict[str, Any], states: tuple[str, ...] = ()) -> str:
     """What is printed of a route with these events, and servers in these states."""
     replicas = [{"id": f"p/{index}", "state": word} for index, word in enumerate(states)]
     pools = [{"name": "p", "replicas": replicas, "discovery_error": None}]
+    return route_shown(pools if states else [], *events)
+
+
+def route_shown(pools: list[dict[str, Any]], *events: dict[str, Any]) -> str:
+    """What is printed of a route with these pools and events."""
     route = {"model": "m", "policy": "thompson", "baseline": "plain", "pools": pools, "classes": []}
     state = {
         "version": "1",
@@ -90,3 +96,30 @@ def test_only_the_newest_are_shown() -> None:
     """All of them are in /api/state."""
     text = shown(*(event(time=float(i), segment=f"seg{i}x") for i in range(9)))
     assert [i for i in range(9) if f"seg{i}x" in text] == [4, 5, 6, 7, 8]
+
+
+def test_engines_and_what_is_wrong_with_them_are_lines_too() -> None:
+    """Once for each version of a pool; servers that have told nothing are left out."""
+    detected = {"engine": "vllm", "version": "0.32.0"}
+    replica = {"id": "plain/0", "state": "up", "detected": detected, "mismatch": ["it is not so"]}
+    pools = [
+        {"name": "plain", "replicas": [replica, {**replica, "mismatch": []}], "mismatch": []},
+        {"name": "fast", "replicas": [{**replica, "detected": None}], "mismatch": ["they differ"]},
+    ]
+    lines = route_shown([{"discovery_error": None, **pool} for pool in pools]).splitlines()
+    kept = [line.strip() for line in lines if "vllm" in line or ": " in line]
+    assert "engines  plain: vllm 0.32.0" in kept
+    assert "plain/0: it is not so" in kept
+    assert "fast: they differ" in kept
+
+
+def test_a_drift_is_a_line_with_before_and_after() -> None:
+    """And since when, in UTC."""
+    change = {"figure": "tau", "since": 43_200.0, "before": 2.5, "after": 1.5}
+    more: dict[str, Any] = {"kind": "drift", "time_ratio": None, "level": None}
+    line = "chat: tokens per step of pool fast was 2.50 until 12:00 UTC and is 1.50 since"
+    assert line in shown(event(change=change, **more))
+    cost = {**change, "figure": "cost", "before": 0.6, "after": 1.1}
+    assert "time against the baseline of pool fast was 60% until" in shown(
+        event(change=cost, **more)
+    )

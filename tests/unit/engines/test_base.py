@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from router.engines.base import choices_asked, count, member, tokens_told, wants_logprobs
+from router.engines.base import (
+    NOTHING_ASKED,
+    Ask,
+    cached_told,
+    choices_asked,
+    count,
+    member,
+    tokens_told,
+    wants_logprobs,
+)
 from router.types import Endpoint
 from tests.support.builders import request
 
@@ -108,3 +117,37 @@ def test_tokens_are_read_in_every_dialect(
 ) -> None:
     """Anthropic's leaves cached tokens out of the prompt's, the others have them in."""
     assert tokens_told({"usage": usage}) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"usage": {"prompt_tokens_details": {"cached_tokens": 39}}}, 39),
+        ({"usage": {"prompt_tokens_details": {"cached_tokens": 0}}}, 0),
+        ({"usage": {"input_tokens_details": {"cached_tokens": 7}}}, 7),
+        ({"usage": {"cache_read_input_tokens": 5, "input_tokens": 1}}, 5),
+        ({"timings": {"cache_n": 3}}, 3),
+        ({"usage": {"prompt_tokens_details": None}, "timings": {"cache_n": 3}}, 3),
+        ({"usage": {"prompt_tokens_details": {"cached_tokens": "39"}}}, None),
+        ({"usage": {"prompt_tokens": 40}, "timings": {}}, None),
+        ({}, None),
+    ],
+)
+def test_cached_tokens_are_read_in_every_dialect(
+    answer: dict[str, Any], expected: int | None
+) -> None:
+    """OpenAI's two, Anthropic's and llama.cpp's; where nothing is said nothing is known."""
+    assert cached_told(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (NOTHING_ASKED, False),
+        (Ask(b"", strip_usage=True), True),
+        (Ask(b"", strip_record=b"sglext"), True),
+    ],
+)
+def test_what_only_we_asked_for_has_to_go(ask: Ask, *, expected: bool) -> None:
+    """Usage, a record, or both."""
+    assert ask.strips is expected

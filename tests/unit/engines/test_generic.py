@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from policies.types import SpecUsage
 from router.engines.base import Ask, Reading
-from router.engines.generic import Generic
+from router.engines.generic import Gateway, Generic
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from tests.support.builders import request
 
@@ -30,6 +31,51 @@ def test_nothing_is_added_to_a_request() -> None:
 def test_tokens_are_read_where_there_is_usage(answer: dict[str, object], expected: Reading) -> None:
     """Acceptance is unknown."""
     assert ADAPTER.read(request(), answer) == expected
+
+
+RECORD = {"num_draft_tokens": 45, "num_accepted_draft_tokens": 25, "num_spec_steps": 15}
+PREDICTED = {
+    "usage": {
+        "completion_tokens": 41,
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 25,
+            "rejected_prediction_tokens": 20,
+        },
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            {"usage": {"completion_tokens": 41}, "metrics": {"speculative_decoding": RECORD}},
+            Reading(41, spec=SpecUsage(16, 45, 25)),
+        ),
+        (
+            {"usage": {"completion_tokens": 41}, "metrics": {"speculative_decoding": {}}},
+            Reading(41, unread=("metrics.speculative_decoding",)),
+        ),
+        (
+            {"timings": {"predicted_n": 120, "draft_n": 150, "draft_n_accepted": 80}},
+            Reading(120, spec=SpecUsage(40, 150, 80)),
+        ),
+        (PREDICTED, Reading(41)),
+    ],
+    ids=["vLLM", "broken", "llama.cpp", "predicted outputs"],
+)
+def test_a_record_that_is_known_is_read(answer: dict[str, object], expected: Reading) -> None:
+    """By its place, whatever the server is; but not what may mean something else."""
+    assert ADAPTER.read(request(), answer) == expected
+
+
+def test_a_gateway_is_believed_where_somebody_says_that_it_is_one() -> None:
+    """It counts drafts in OpenAI's fields for predicted outputs, beside any record it passes on."""
+    assert Gateway().read(request(), PREDICTED) == Reading(41, spec=SpecUsage(16, 45, 25))
+    both = {**PREDICTED, "metrics": {"speculative_decoding": {**RECORD, "num_spec_tokens": 3}}}
+    assert Gateway().read(request(), both) == Reading(
+        41, spec=SpecUsage(16, 45, 25, num_speculative_tokens=3)
+    )
 
 
 def test_tokens_of_several_choices_say_nothing_about_one() -> None:

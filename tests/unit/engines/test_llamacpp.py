@@ -50,7 +50,7 @@ def test_steps_are_the_tokens_that_no_draft_gave(
         ({"predicted_n": 9, "draft_n": -1}, "timings.draft_n"),
         ({"predicted_n": 9, "draft_n": None}, "timings.draft_n"),
         ({"predicted_n": 9, "draft_n": 3, "draft_n_accepted": 4}, "timings.draft_n"),
-        ({"predicted_n": 9, "draft_n_accepted": 4}, "timings.draft_n"),
+        ({"predicted_n": 9, "draft_n_accepted": 4}, "timings.draft_n:accepted_undrafted"),
         ({"predicted_n": 9, "draft_n": 9, "draft_n_accepted": 9}, "timings.draft_n_accepted"),
         ({"predicted_n": 9, "draft_n": 20, "draft_n_accepted": 12}, "timings.draft_n_accepted"),
         ({"predicted_n": 0, "draft_n": 2, "draft_n_accepted": 1}, "timings.draft_n_accepted"),

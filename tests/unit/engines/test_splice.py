@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.engines.splice import member_text, set_member
+from router.engines.splice import cut_member, member_text, set_member
 
 SPACE = st.sampled_from(["", "", " ", "\n\t", " \r\n "])
 CHARACTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -165,3 +165,16 @@ def test_a_string_may_be_as_long_as_an_image() -> None:
     body = b'{"image":' + long + b',"x":1}'
     assert set_member(body, "x", b"2", present=True) == body.replace(b":1}", b":2}")
     assert member_text(body, "image") == long
+
+
+@given(objects())
+def test_a_member_is_cut_out_and_nothing_else_changes(parts: tuple[str, str, str]) -> None:
+    """The last of its name; one that is written with escapes may stay."""
+    head, value, tail = parts
+    body = head + value + tail
+    shown = cut_member(body.encode(), "key").decode()
+    before = pairs(body)
+    at = max(index for index, (key, _) in enumerate(before) if key == "key")
+    plain = head.rstrip().removesuffix(":").rstrip().endswith('"key"')
+    assert pairs(shown) == (before[:at] + before[at + 1 :] if plain else before)
+    assert plain or shown == body

@@ -87,7 +87,7 @@ def test_groups_add_up_to_their_class(
             assert sums[figure] == pytest.approx(by_hand(every, key, figure), abs=1e-3)
     whole = gathered(strata, ARMS).grouped([POOLED], lambda _: POOLED)
     assert whole.sums.sum(axis=0) == pytest.approx(made.sums.sum(axis=0))
-    _, ended = made.weighted(np.ones(len(blocks)))
+    _, ended = made.weighted(np.ones((len(blocks), 3)))
     assert ended.sum(axis=(0, 1)) == pytest.approx(
         [sum(arm == a for _, a, _, _ in every) for arm in range(3)]
     )
@@ -107,7 +107,7 @@ def test_weights_are_those_of_blocks() -> None:
     """The requests that ended too."""
     one = strata_of(ARMS, {POOLED: {ARMS[1].arm_id: cell({"s": [1.0, 3.0]}, failed=2)}})
     made = gathered([one, None, one], ARMS).grouped([POOLED], lambda _: POOLED)
-    sums, ended = made.weighted(np.array([1.0, 7.0, 0.5]))
+    sums, ended = made.weighted(np.tile([[1.0], [7.0], [0.5]], 3))
     assert sums[:, :, 1].tolist() == [[2.0, 4.0, 10.0], [1.0, 2.0, 5.0]]
     assert ended[0, :, 1].tolist() == [3.0, 3.0]
 
@@ -116,7 +116,8 @@ def test_parts_that_hold_more_than_the_whole_leave_nothing() -> None:
     """Another program wrote into the store; no count falls below 0."""
     small, large = cell({"s": [1.0]}), cell({"s": [1.0, 2.0]}, failed=1)
     made = strata_of(ARMS, {POOLED: {ARMS[1].arm_id: small}, A: {ARMS[1].arm_id: large}})
-    assert [made.names[code] for code in made.part.tolist()] == [A]
+    names = dict(zip(made.ended_part.tolist(), made.names, strict=True))
+    assert [names[code] for code in made.part.tolist()] == [A]
     assert made.ended.min() == 0.0
 
 

@@ -19,12 +19,13 @@ from router.estimates.layout import (
     OPEN_SLOTS,
     SLOT_S,
     SLOTS_PER_BLOCK,
+    RouteKeys,
     slot_at,
-    slot_key,
 )
+from router.estimates.learned import Learned
 from router.estimates.reader import Past, Reader
 from router.estimates.writer import Writer
-from router.stores.base import Batch
+from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
 from router.types import POOLED
 from tests.support.builders import CHAT, FAST, PLAIN
@@ -41,6 +42,7 @@ class Proxy:
     """One process: a writer and a reader over a connection of its own."""
 
     clock: ManualClock
+    """Of its host; the store has its own."""
     shared: MemoryStore
     store: FaultyStore = field(init=False)
     writer: Writer = field(init=False)
@@ -49,14 +51,12 @@ class Proxy:
     def __post_init__(self) -> None:
         self.store = FaultyStore(self.shared)
         self.writer = Writer(self.store, self.clock, prefix="p", ttl_s=2 * WINDOW_S, max_fields=50)
-        self.reader = Reader(
-            self.store, self.writer, self.clock, prefix="p", model="m", window_s=WINDOW_S
-        )
+        self.reader = Reader(self.store, self.writer, prefix="p", model="m", window_s=WINDOW_S)
 
     def add(self, n: int = 1, arm: ArmId = FAST) -> bool:
         """One finished request; whether there was room for it."""
         before = self.writer.dropped
-        self.writer.add("m", arm, CHAT, {"n": n})
+        self.writer.add(Learned("m", arm, CHAT, {"n": n}))
         return self.writer.dropped == before
 
     async def settle(self) -> Past:
@@ -218,12 +218,59 @@ async def test_a_wall_clock_that_is_set_back_neither_loses_nor_repeats_what_is_k
     assert sums(await proxy.settle()) == {FAST: 7}
 
 
+async def test_processes_whose_clocks_are_minutes_apart_see_each_other_s_sums(
+    clock: ManualClock,
+) -> None:
+    """At once, and for good: all go by the store's."""
+    shared = MemoryStore(clock)
+    hosts = [ManualClock(AT_BLOCK_START + skew) for skew in (0.0, -400.0, +700.0)]
+    proxies = [Proxy(host, shared) for host in hosts]
+    for proxy in proxies:
+        await proxy.writer.compare_clocks()
+    for _ in range(30):
+        for proxy in proxies:
+            proxy.add(1)
+            await proxy.settle()
+        for each in (clock, *hosts):
+            each.advance(SLOT_S)
+    for proxy in proxies:
+        past = await proxy.settle()
+        assert sums(past) == {FAST: 90}
+        assert past.newest_block == slot_at(clock.wall()) // SLOTS_PER_BLOCK
+
+
+async def test_a_store_clock_that_was_far_ahead_costs_nothing_that_is_dated_right(
+    clock: ManualClock,
+) -> None:
+    """What was sealed ahead of time is read again; what was dated ahead counts when it is time."""
+    shared = MemoryStore(clock)
+    host = ManualClock(AT_BLOCK_START)
+    proxy = Proxy(host, shared)
+    await proxy.writer.compare_clocks()
+    proxy.add(1)
+    await proxy.settle()
+    clock.step_wall(+1800.0)
+    await proxy.writer.compare_clocks()
+    proxy.add(10)
+    assert sums(await proxy.settle()) == {FAST: 11}
+    clock.step_wall(-1800.0)
+    await proxy.writer.compare_clocks()
+    for each in (clock, host):
+        each.advance(100)
+    proxy.add(100)
+    assert sums(await proxy.settle()) == {FAST: 101}
+    for each in (clock, host):
+        each.advance(1800)
+    assert sums(await proxy.settle()) == {FAST: 111}
+
+
 async def test_garbage_in_a_slot_is_counted_once_and_left_out(
     proxy: Proxy, clock: ManualClock
 ) -> None:
     """It is counted when the slot is sealed, not at every refresh."""
-    key = slot_key("p", "m", slot_at(clock.wall()))
-    await proxy.store.add(Batch("x", 1), {key: {"garbage": 1, "fast|chat|n": 2}}, 1000)
+    key = RouteKeys("p", "m").slot(slot_at(clock.wall()))
+    garbage = Addition({"": {"garbage": 1, "fast|chat|n": 2}}, {key: 1000})
+    await proxy.store.add(Batch("x", 1, 1000), [garbage])
     await proxy.settle()
     assert proxy.reader.unknown_fields == 0
     clock.advance(OPEN_SLOTS * SLOT_S)
@@ -257,9 +304,10 @@ async def test_segments_are_bounded_whatever_the_store_holds(
 ) -> None:
     """The largest of each block stay, open or sealed; the class is whole."""
     for number in range(1, 4):
-        key = slot_key("p", "m", slot_at(clock.wall()))
+        key = RouteKeys("p", "m").slot(slot_at(clock.wall()))
         fields = {f"fast|chat|s{number}.{index}|n": index for index in range(1, 501)}
-        await proxy.store.add(Batch("x", number), {key: {"fast|chat|n": 9, **fields}}, 1000)
+        addition = Addition({"": {"fast|chat|n": 9, **fields}}, {key: 1000})
+        await proxy.store.add(Batch("x", number, 1000), [addition])
         clock.advance(SLOT_S)
         past = await proxy.settle()
         for cells in past.blocks.values():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,16 @@ from hypothesis import strategies as st
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
+from policies.estimators.increments import effect_fields
+from policies.estimators.series import BlockSum
+from policies.estimators.tau import Tau
 from policies.estimators.verdict import Verdict
 from policies.types import Arm, ArmId, ClassId, Source, SpecUsage, Status, Trial
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
-from router.estimates.snapshot import CellSummary, Snapshot, SnapshotBuilder
-from router.types import POOLED
+from router.estimates.snapshot import Snapshot, SnapshotBuilder
+from router.estimates.summary import TAILS, CellSummary
+from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN
 
 CODE = ClassId("code_gen")
@@ -88,24 +93,28 @@ def test_a_cell_shows_its_sums() -> None:
         Status.REJECTED: 0,
         Status.ABORTED: 0,
     }
-    assert (shown.tokens, shown.measured, shown.sources) == (200, 2, {Source.REQUEST: 2})
+    assert (shown.tokens, shown.acceptance.requests, shown.sources) == (200, 2, {Source.REQUEST: 2})
     assert shown.acceptance_length == pytest.approx(2.5)
-    assert shown.draft_acceptance_rate == pytest.approx(0.4)
+    assert shown.acceptance.draft_rate == pytest.approx(0.4)
     assert shown.latency["ttft"].n == 2
-    assert shown.latency["e2ew"].n == 0
-    assert shown.latency["tpot"].p50 == pytest.approx(0.02, rel=0.1)
+    assert shown.whole == {}
+    tpot = shown.latency["tpot"].p50
+    assert tpot is not None
+    assert tpot.value == pytest.approx(0.02, rel=0.1)
 
 
 def test_what_was_not_measured_is_none() -> None:
     """Never 0: an arm that nobody used has neither times nor acceptance nor a verdict of gain."""
     shown = cell(build({0: sums(trial(PLAIN))}))
-    assert (shown.acceptance_length, shown.acceptance_rate, shown.draft_acceptance_rate) == (
+    assert (shown.acceptance_length, shown.acceptance_rate, shown.acceptance.draft_rate) == (
         None,
         None,
         None,
     )
     assert {(q.n, q.p50, q.p95, q.p99) for q in shown.latency.values()} == {(0, None, None, None)}
-    assert (shown.gain, shown.tail, shown.verdict) == (None, None, Verdict.NOT_ENOUGH_DATA)
+    assert shown.comparison is not None
+    assert shown.comparison.tails == dict.fromkeys(TAILS)
+    assert (shown.gain, shown.verdict) == (None, Verdict.NOT_ENOUGH_DATA)
 
 
 def test_the_baseline_is_what_everything_is_compared_with() -> None:
@@ -156,7 +165,7 @@ def test_acceptance_is_solved_only_where_every_step_drafts(
     """A look-up method whose steps often draft nothing would get a number without a meaning."""
     arms = (ARMS[0], Arm(FAST, method, k))
     shown = cell(builder(arms).build(past({0: sums(trial())}), WALL))
-    assert (shown.acceptance_form, shown.acceptance_rate is None) == (form, form is None)
+    assert (shown.acceptance.form, shown.acceptance_rate is None) == (form, form is None)
 
 
 def test_acceptance_by_position_is_measured_where_the_engine_tells() -> None:
@@ -165,8 +174,8 @@ def test_acceptance_by_position_is_measured_where_the_engine_tells() -> None:
     item = Trial(CHAT, FAST, Status.OK, True, 0.5, tokens=53, spec=spec)  # noqa: FBT003
     shown = cell(build({0: sums(item)}))
     assert shown.acceptance_rate == pytest.approx(0.2)
-    assert (shown.acceptance_form, round(shown.acceptance_length or 0, 2)) == ("histogram", 1.23)
-    assert shown.draft_acceptance_rate == pytest.approx(10 / 129)
+    assert (shown.acceptance.form, round(shown.acceptance_length or 0, 2)) == ("histogram", 1.23)
+    assert shown.acceptance.draft_rate == pytest.approx(10 / 129)
 
 
 def test_the_policy_s_view_forgets_what_people_still_see() -> None:
@@ -228,3 +237,145 @@ def test_remembering_complete_blocks_changes_nothing(minutes: list[list[Trial]])
         for class_id, known in one.classes.items():
             assert known.cells == other.classes[class_id].cells
             np.testing.assert_array_equal(known.view.n, other.classes[class_id].view.n)
+
+
+def test_counters_tell_tau_where_no_request_does() -> None:
+    """With their interval, and said to be theirs."""
+    silent = Trial(CHAT, FAST, Status.OK, True, 0.5, tokens=100)  # noqa: FBT003
+    told = Counted()
+    made = builder().build(past({0: sums(silent)}), WALL, {(FAST, CHAT): told})
+    acceptance = cell(made).acceptance
+    assert (acceptance.source, acceptance.tau) == (Source.COUNTERS, Tau(1.5, 1.25, 1.75))
+    both = builder().build(past({0: sums(trial())}), WALL, {(FAST, CHAT): told})
+    assert cell(both).acceptance.source is Source.REQUEST
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What counters told."""
+
+    value: float = 1.5
+    low: float = 1.25
+    high: float = 1.75
+    tokens: float = 100.0
+
+
+def loaded(band: int, tpot_s: Mapping[ArmId, float], n: int = 40) -> Cells:
+    """Requests in a load band, with a little noise."""
+    cells: Cells = {}
+    for arm, seconds in tpot_s.items():
+        for i in range(n):
+            item = trial(arm, tpot_s=seconds * (0.9, 1.0, 1.1)[i % 3])
+            added = increments(item, typical_tokens(CHAT))
+            merge_cells(cells, {(arm, CHAT, POOLED): added})
+            merge_cells(cells, {(arm, CHAT, SegmentId(f"~{band}")): effect_fields(added)})
+    return cells
+
+
+def test_gain_is_shown_by_load() -> None:
+    """Speculation that pays while servers are idle and costs when they are full."""
+    idle, full = loaded(0, {PLAIN: 0.02, FAST: 0.01}), loaded(3, {PLAIN: 0.02, FAST: 0.03})
+    made = build({0: idle, 1: full, 2: idle, 3: full})
+    assert made.classes[CHAT].parts == {}
+    compared = cell(made).comparison
+    assert compared is not None
+    assert set(compared.by_load) == {0, 3}
+    quiet, busy = compared.by_load[0], compared.by_load[3]
+    assert quiet is not None
+    assert busy is not None
+    assert quiet.low > 0.0 > busy.high
+    assert compared.gain is not None
+    assert busy.value < compared.gain.value < quiet.value
+
+
+def test_load_bands_change_nothing_else() -> None:
+    """They count the same requests again."""
+    cells = loaded(2, {PLAIN: 0.02, FAST: 0.01})
+    whole = {key: fields for key, fields in cells.items() if not key[2]}
+    one, other = build({0: cells}), build({0: whole})
+    assert one.classes[CHAT].view.n.tolist() == other.classes[CHAT].view.n.tolist()
+    assert cell(one).gain == cell(other).gain
+
+
+def test_the_interval_of_one_look_is_the_narrower() -> None:
+    """Verdicts rest on the other."""
+    many = [
+        trial(arm, tpot_s=s * (0.8, 1.0, 1.2)[i % 3])
+        for arm, s in ((PLAIN, 0.04), (FAST, 0.02))
+        for i in range(40)
+    ]
+    compared = cell(build({0: sums(*many)})).comparison
+    assert compared is not None
+    assert compared.gain is not None
+    assert compared.gain_once is not None
+    assert compared.gain.low < compared.gain_once.low < compared.gain.value
+    assert compared.gain_once.value == compared.gain.value
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(0.2, Verdict.LOSS), (0.011, Verdict.GAIN)])
+def test_a_broken_tail_is_a_loss(slow: float, expected: Verdict) -> None:
+    """However much the mean gains: one answer in ten takes ten times as long."""
+    many = [trial(PLAIN, tpot_s=0.02 + 0.0001 * (i % 9)) for i in range(200)]
+    many += [trial(FAST, tpot_s=0.01 if i % 10 else slow) for i in range(200)]
+    made = build({ago: sums(*many) for ago in range(2)})
+    compared = cell(made).comparison
+    assert compared is not None
+    assert compared.gain is not None
+    assert compared.gain.low > 0.0
+    assert compared.verdict is expected
+
+
+def parts(shares: Mapping[str, int]) -> Cells:
+    """Answers of the fast arm: easy ones of 4 tokens a step, hard ones of 2; the plain one's."""
+    cells: Cells = {}
+    for part, steps in (("easy", 25), ("hard", 50)):
+        for arm, n in ((FAST, shares[part]), (PLAIN, 30)):
+            spec = SpecUsage(steps=steps if arm == FAST else 100)
+            item = replace(trial(arm), spec=spec)
+            added = {
+                name: value * n for name, value in increments(item, typical_tokens(CHAT)).items()
+            }
+            merge_cells(cells, {(arm, CHAT, POOLED): added})
+            merge_cells(cells, {(arm, CHAT, SegmentId(part)): effect_fields(added)})
+    return cells
+
+
+def test_tau_is_shown_of_the_answers_and_of_the_class() -> None:
+    """A policy that gives the arm nine easy requests for each hard one does not show in the second.
+
+    Of the class's tokens, 30 + 90 and 30 + 10 requests of 100 each, three quarters are easy.
+    """
+    made = build({ago: parts({"easy": 90, "hard": 10}) for ago in range(8)})
+    acceptance = cell(made).acceptance
+    assert acceptance.tau is not None
+    assert acceptance.tau_of_class is not None
+    assert acceptance.tau.value == pytest.approx(100 / (0.9 * 25 + 0.1 * 50))
+    assert acceptance.tau_of_class.value == pytest.approx(100 / (0.75 * 25 + 0.25 * 50))
+
+
+def test_series_are_there_for_a_detector() -> None:
+    """By arm and block; a detector's find is an event and shortens what the policy sees."""
+
+    @dataclass(frozen=True)
+    class Found:
+        block: int
+        before: float = 0.0
+        after: float = 1.0
+
+    def newest(series: Sequence[BlockSum]) -> Found:
+        return Found(series[-1].block)
+
+    blocks = {ago: sums(*[trial(), trial(PLAIN)] * 5) for ago in range(3)}
+    known = build(blocks).classes[CHAT]
+    assert [one.block for one in known.series[FAST].tau] == [
+        NOW_BLOCK - 2,
+        NOW_BLOCK - 1,
+        NOW_BLOCK,
+    ]
+    assert [one.n for one in known.series[FAST].cost] == pytest.approx([5.0] * 3)
+    assert known.series[PLAIN].cost == ()
+    watched = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=1.1, detect=newest)
+    made = watched.build(past(blocks), WALL)
+    assert {event.kind for event in made.events} == {"drift"}
+    assert made.classes[CHAT].view.n.tolist() == [[5.0, 5.0]]
+    assert cell(made).ended[Status.OK] == 15

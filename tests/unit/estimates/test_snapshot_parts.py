@@ -13,7 +13,8 @@ from policies.estimators.increments import effect_fields
 from policies.types import ArmId, ArmView, ClassId
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
-from router.estimates.snapshot import MAX_PAIRS, MAX_SEGMENTS, Snapshot, SnapshotBuilder
+from router.estimates.segments import MAX_PAIRS, MAX_SEGMENTS
+from router.estimates.snapshot import Snapshot, SnapshotBuilder
 from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN
 
@@ -146,6 +147,7 @@ def test_a_segment_unlike_its_class_is_an_event() -> None:
         A,
         FAST,
     )
+    assert event.difference is not None
     assert event.difference.value == pytest.approx(-0.9, abs=0.01)
     assert event.difference.high < -0.05
     assert made.build(past(cells), WALL + 1).events == (event,)

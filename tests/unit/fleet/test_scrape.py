@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
 
+from policies.types import Arm, ArmId
+from router.engines.counters import ReplicaCounters
+from router.estimates.counted import Counted
 from router.fleet.fetch import GoneError, LateError, Page
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
-from router.fleet.scrape import Scraper, interval_s
+from router.fleet.scrape import CounterBook, Scraper, interval_s
 from router.fleet.state import FleetState
 from tests.support.builders import PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
@@ -18,16 +22,52 @@ URL = "http://plain.test:8000/metrics"
 TEXT = b'vllm:num_requests_running{engine="0"} 3\nvllm:num_requests_waiting{engine="0"} 1\n'
 
 
+AHEAD_S = 5000.0
+"""Of this host's clock before that of the slots."""
+
+
+class Book:
+    """Notes what the scraper tells of counters."""
+
+    def __init__(self) -> None:
+        self.told: list[int | str | None] = []
+        self.known: Mapping[ArmId, Collection[str]] = {}
+
+    def take(self, arm_id: ArmId, url: str, counters: ReplicaCounters | None, wall: float) -> None:
+        """Notes the tokens."""
+        del arm_id, url, wall
+        self.told.append(None if counters is None else counters.tokens)
+
+    def gone(self, arm_id: ArmId, url: str, wall: float) -> None:
+        """Notes that."""
+        del arm_id, url, wall
+        self.told.append("gone")
+
+    def keep(self, known: Mapping[ArmId, Collection[str]], wall: float) -> None:
+        """Notes the servers."""
+        del wall
+        self.known = known
+
+
 class World:
     """One server of vLLM, and readings of its metrics."""
 
-    def __init__(self, **pool_keys: Any) -> None:
+    def __init__(self, book: CounterBook | None = None, **pool_keys: Any) -> None:
         facts = route_facts(pool("plain", **{"engine": "vllm", **pool_keys}))
         self.clock = ManualClock()
         self.fleet = FleetState(facts, self.clock)
         self.fetch = FakeFetch()
         self.fetch.pages[URL] = Page(200, TEXT)
-        self.scraper = Scraper(facts, self.fleet, self.clock, self.fetch, uniform=lambda: 0.5)
+        self.book = Book()
+        self.scraper = Scraper(
+            facts,
+            self.fleet,
+            self.clock,
+            self.fetch,
+            uniform=lambda: 0.5,
+            book=book or self.book,
+            wall=lambda: self.clock.wall() - AHEAD_S,
+        )
 
     @property
     def gauges(self) -> ReplicaGauges:
@@ -92,3 +132,47 @@ async def test_a_server_without_metrics_is_asked_seldom() -> None:
     world.fetch.pages[URL] = Page(200, TEXT)
     await world.run(1)
     assert world.gauges == ReplicaGauges(3, 1)
+
+
+COUNTED = b"vllm:generation_tokens_total 53\nvllm:spec_decode_num_accepted_tokens_total 10\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (Page(200, COUNTED), 53),
+        (Page(200, TEXT), None),
+        (Page(503, COUNTED), None),
+        (Page(404), None),
+        (LateError(), None),
+        (GoneError(), "gone"),
+    ],
+)
+async def test_counters_are_handed_on(page: Page | Exception, expected: int | str | None) -> None:
+    """From the same page; that a server is not there is another thing than that it does not tell."""
+    world = World()
+    world.fetch.pages[URL] = page
+    await world.scraper.round()
+    assert world.book.told == [expected]
+    assert world.book.known == {PLAIN: ["http://plain.test:8000"]}
+
+
+async def test_servers_that_are_not_read_are_not_counted() -> None:
+    """Nobody waits for counters that never come."""
+    world = World(engine="llamacpp")
+    await world.run(5)
+    assert (world.book.told, world.book.known) == ([], {})
+
+
+async def test_what_is_scraped_becomes_sums_by_slot() -> None:
+    """The book of a route, fed by its scraper alone: a minute has three whole slots that are closed."""
+    book = Counted([Arm(PLAIN, "ngram", 3, baseline=True)])
+    world = World(book)
+    for second in range(60):
+        page = COUNTED.replace(b" 53", f" {second * 30}".encode())
+        world.fetch.pages[URL] = Page(200, page.replace(b" 10", f" {second * 10}".encode()))
+        await world.scraper.due()
+        world.clock.advance(1.0)
+    total = book.total(PLAIN, world.clock.wall() - AHEAD_S)
+    assert total is not None
+    assert (round(total.tokens, 6), round(total.acceptance_length or 0.0, 6)) == (900.0, 1.5)

@@ -39,7 +39,7 @@ async def test_each_kind_of_work_is_there_by_name() -> None:
         200, b"vllm:num_requests_running 2\n"
     )
     work = dict(world.upkeep.work())
-    assert list(work) == ["find", "probe", "scrape", "watch"]
+    assert list(work) == ["find", "probe", "scrape", "identify", "watch"]
     for each in work.values():
         await each()
     assert world.fleet.view()[PLAIN][0].gauges.running == 2

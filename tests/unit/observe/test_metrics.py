@@ -12,7 +12,7 @@ from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.metrics import GAUGES, Metrics
 from router.types import Outcome
-from tests.support.builders import FAST, PLAIN, context, decision, outcome
+from tests.support.builders import CHAT, FAST, PLAIN, decision, outcome
 
 LABELS = ("model", "pool", "class", "replica", "status", "reason", "field")
 
@@ -41,7 +41,7 @@ def observed(
 ) -> dict[tuple[str, tuple[str, ...]], float]:
     """Samples after one request."""
     excluded = {PLAIN: more["excluded"]} if more else None
-    metrics.observe(context(), decision(FAST, excluded=excluded), result)
+    metrics.observe("m", CHAT, decision(FAST, excluded=excluded), result)
     return samples(metrics)
 
 
@@ -155,3 +155,18 @@ def test_every_metric_is_ours_in_base_units_and_explained(metrics: Metrics) -> N
     assert all(family.name.startswith("specroute_") for family in families)
     assert all(family.documentation.endswith(".") for family in families)
     assert not [family.name for family in families if family.name.endswith(("_ms", "_percent"))]
+
+
+def test_what_is_put_off_is_done_before_anybody_reads() -> None:
+    """Once a reading, however often it was given; what it counts is in what is read."""
+    metrics = Metrics()
+    done = []
+
+    def work() -> None:
+        done.append(1)
+        metrics.observe("m", CHAT, decision(FAST), outcome())
+
+    for _ in range(3):
+        metrics.put_off(work)
+    assert b'class="chat",model="m",pool="fast",status="ok"} 1.0' in metrics.exposition()
+    assert len(done) == 1

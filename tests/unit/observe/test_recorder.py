@@ -11,12 +11,14 @@ import pytest
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
 from policies.types import Status, Trial
+from router.estimates.history import History
+from router.estimates.layout import month_of, slot_at
 from router.estimates.writer import Writer
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.stores.memory import MemoryStore
-from router.types import POOLED, Attempt, AttemptEnd, Outcome, ReplicaId, SegmentId
+from router.types import POOLED, Attempt, AttemptEnd, Outcome, ReplicaId, SegmentId, TenantId
 from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
 from tests.support.clock import ManualClock
 
@@ -40,6 +42,8 @@ def test_an_answer_of_the_chosen_arm_teaches_everything() -> None:
         waiting=result.waiting,
         prompt_tokens=result.prompt_tokens,
         cached_tokens=result.cached_tokens,
+        queue_s=0.0,
+        overhead_s=result.overhead_s,
     )
 
 
@@ -105,6 +109,39 @@ def test_what_is_learned_counts_for_the_segment_too() -> None:
     }
 
 
+async def test_a_tenant_s_month_counts_what_it_got() -> None:
+    """By whoever served it; the baseline's requests apart."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    writer = Writer(store, clock, prefix="p", ttl_s=100)
+    recorder = Recorder(writer, Metrics(), DecisionLog(None), clock, baseline=PLAIN)
+    ctx = replace(context(), tenant=TenantId("t1"))
+    recorder.record(ctx, decision(FAST), outcome(tokens=10, served_by=FAST))
+    recorder.record(ctx, decision(FAST), outcome(tokens=5, served_by=PLAIN))
+    await writer.flush()
+    history = History(store, writer.slots, prefix="p", model="m")
+    [(tenant, counts)] = (await history.read_month(month_of(slot_at(clock.wall())))).items()
+    assert tenant == "t1"
+    assert (counts["n"], counts["tokens"], counts["baseline"]) == (2, 15, 1)
+
+
+def test_a_flaw_in_what_is_learned_is_counted_and_costs_that_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is found long after the request was served."""
+    clock = ManualClock()
+    metrics = Metrics()
+    writer = Writer(MemoryStore(clock), clock, prefix="p", ttl_s=100)
+    recorder = Recorder(writer, metrics, DecisionLog(None), clock)
+    with monkeypatch.context() as patched:
+        patched.setattr("router.observe.recorder.ledger_counts", lambda *_: 1 / 0)
+        recorder.record(context(), decision(), outcome())
+        assert writer.unconfirmed("m") == {}
+    recorder.record(context(), decision(), outcome())
+    assert [fields["n"] for fields in writer.unconfirmed("m").values()] == [1]
+    assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
+
+
 def test_a_flaw_in_the_books_never_fails_a_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,7 +153,7 @@ def test_a_flaw_in_the_books_never_fails_a_request(
     monkeypatch.setattr(metrics, "observe", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR, "specroute.recorder"):
         recorder.record(context(), decision(), outcome())
-    assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
+        assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
     assert [record.getMessage() for record in caplog.records] == ["outcome not recorded"]
 
 
@@ -124,7 +161,7 @@ def test_an_answer_that_its_client_held_up_teaches_no_duration() -> None:
     """A slow reader knows the pool from the reply's headers, and could make it look slow."""
     held = trial_of(context(request(stream=True)), decision(FAST), outcome(held=True))
     known = trial_of(context(request(stream=True)), decision(FAST), outcome())
-    assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None)
+    assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None, held=True)
 
 
 def test_the_wait_for_a_place_counts_for_no_arm() -> None:
@@ -132,4 +169,5 @@ def test_the_wait_for_a_place_counts_for_no_arm() -> None:
     ctx = context(request(stream=True))
     at_once = trial_of(ctx, decision(FAST), outcome(ttft_s=0.25, e2e_s=1.25))
     waited = outcome(ttft_s=0.25 + 4.0, e2e_s=1.25 + 4.0)
-    assert trial_of(replace(ctx, queue_s=4.0), decision(FAST), waited) == at_once
+    learned = trial_of(replace(ctx, queue_s=4.0), decision(FAST), waited)
+    assert learned == replace(at_once, queue_s=4.0)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.errors import Reason
 from router.observe.metrics import GAUGES, Metrics
 from router.observe.sums import GAUGE_SUMS, counted, exposition, samples_of, summed
-from tests.support.builders import FAST, context, decision, outcome
+from tests.support.builders import CHAT, FAST, decision, outcome
 
 CELL = {"model": "m", "pool": "p", "class": "c"}
 
@@ -18,7 +18,7 @@ def process(answers: int = 0, gauges: Mapping[str, float] | None = None) -> Metr
     """What a process has counted."""
     metrics = Metrics()
     for _ in range(answers):
-        metrics.observe(context(), decision(FAST), outcome())
+        metrics.observe("m", CHAT, decision(FAST), outcome())
     metrics.refuse(Reason.DRAINING)
     metrics.add_gauges(
         lambda: [

@@ -11,9 +11,11 @@ from policies.estimators.acceptance import (
     acceptance_rate,
     alpha_from_tau,
     draft_acceptance_rate,
+    draft_rate_from_tau,
     position_rates,
     stopped_early,
     tau_from_alpha,
+    tau_from_position_rates,
 )
 
 WORKED = (39, 1, 0, 3)
@@ -92,3 +94,29 @@ def test_alpha_is_the_pooled_rate_of_its_positions(histogram: list[int]) -> None
     trials, hits = sum(reached[:k]), sum(reached[1:])
     expected = hits / trials if trials else None
     assert expected == pytest.approx(acceptance_rate(histogram, k))
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=9).filter(any))
+def test_all_forms_of_a_histogram_tell_the_same_tau(histogram: list[int]) -> None:
+    """Steps that all draft k tokens: by position, by totals, and by the engines' rate."""
+    k, steps = len(histogram) - 1, sum(histogram)
+    accepted = sum(j * count for j, count in enumerate(histogram))
+    tau = acceptance_length(steps + accepted, steps)
+    assert tau is not None
+    known = [rate for rate in position_rates(histogram, k) if rate is not None]
+    assert tau_from_position_rates(known) == pytest.approx(tau)
+    assert draft_rate_from_tau(tau, k) == pytest.approx(draft_acceptance_rate(accepted, k * steps))
+
+
+@given(st.floats(0, 1), st.integers(1, 32))
+def test_equal_positions_are_the_formula(alpha: float, k: int) -> None:
+    """By position and in closed form."""
+    assert tau_from_position_rates([alpha] * k) == pytest.approx(tau_from_alpha(alpha, k))
+
+
+def test_the_engines_rate_falls_with_k_at_equal_alpha() -> None:
+    """So it ranks no arms: .65 at k 3 and .45 at k 7 are the same drafter."""
+    rates = [draft_rate_from_tau(tau_from_alpha(0.8, k), k) for k in (3, 7)]
+    assert [round(rate or 0.0, 2) for rate in rates] == [0.65, 0.45]
+    assert draft_rate_from_tau(5.0, 3) is None
+    assert draft_rate_from_tau(1.0, 0) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from policies.checks import example_arms
 from policies.estimators.cells import CellSums, LogCostSums, add, add_counts, arm_view, increments
 from policies.estimators.effects import arm_effects
-from policies.types import ArmId, ClassId, SpecUsage, Status, Trial
+from policies.estimators.tau import StepSums
+from policies.types import ArmId, ClassId, Source, SpecUsage, Status, Trial
 
 COUNT = st.none() | st.integers(-2, 300)
 SPECS = st.builds(
@@ -104,6 +106,29 @@ def test_requests_that_reported_nothing_do_not_dilute() -> None:
     assert both.acceptance_length == pytest.approx(53 / 43)
     assert both.plain["steps.n"] == 1
     assert both.n == 2
+
+
+def test_sources_of_steps_stay_apart() -> None:
+    """The best one is shown, and neither is mixed into the other."""
+    streamed = replace(WORKED, tokens=100, spec=SpecUsage(steps=50, source=Source.STREAM))
+    cell = CellSums.of(add_counts(increments(WORKED, 53), increments(streamed, 53)))
+    assert cell.best_source is Source.REQUEST
+    assert cell.acceptance_length == pytest.approx(53 / 43)
+    assert cell.steps(Source.STREAM) == StepSums(1, 100, 50, 10_000, 5000, 2500)
+    alone = CellSums.of(increments(streamed, 53))
+    assert (alone.best_source, alone.acceptance_length) == (Source.STREAM, 2.0)
+    assert CellSums.of({}).best_source is None
+    assert cell.steps(Source.COUNTERS) == StepSums()
+
+
+def test_positions_are_known_where_all_drafts_are_full() -> None:
+    """One short draft, and they are not; nor without k."""
+    full = increments(WORKED, 53)
+    assert CellSums.of(full).full_position_rates(3) == (4 / 43, 3 / 4, 1.0)
+    assert CellSums.of(full).full_position_rates(None) == ()
+    short = replace(WORKED, spec=SpecUsage(43, 100, 10, (39, 1, 0, 3), 3))
+    mixed = CellSums.of(add_counts(full, increments(short, 53)))
+    assert mixed.full_position_rates(3) == ()
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,23 @@ def test_a_record_that_contradicts_itself_is_dropped_and_counted(
     )
 
 
+def test_a_nominal_drafted_count_makes_no_rate() -> None:
+    """Steps, accepted tokens and the histogram are exact; what was drafted is not known."""
+    exact = increments(TRIAL, 53)
+    gone = {"drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early"}
+    expected = {name: value for name, value in exact.items() if name not in gone}
+    assert with_spec(exact_drafted=False) == expected
+    assert with_spec(exact_drafted=False, drafted=3) == expected
+
+
+def test_steps_counted_in_a_stream_stand_for_themselves() -> None:
+    """Nothing is known of drafts then."""
+    spec = SpecUsage(43, num_speculative_tokens=3, source=Source.STREAM)
+    sums = increments(replace(TRIAL, spec=spec), 53)
+    assert (sums["source.stream"], sums["steps"], sums["steps.tokens"]) == (1, 43, 53)
+    assert not {"accepted", "drafted", "hist.0", "alpha.accepted"} & sums.keys()
+
+
 def test_whole_answers_have_a_family_of_their_own() -> None:
     """e2e of whole answers never mixes with that of streams, and they show no TTFT or TPOT."""
     sums = increments(replace(TRIAL, streamed=False), 53)

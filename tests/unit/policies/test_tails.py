@@ -64,7 +64,7 @@ def test_shares_that_follow_the_load_make_no_tail() -> None:
 def test_the_tail_interval_covers_at_its_level() -> None:
     """400 pairs of log-normal samples, true ratio 1.3: 95 %, within two errors (2.2 %) and MOVER's.
 
-    MOVER may err by a point; `bench/verify_statistics.py` has the figures of 500 seeds.
+    MOVER may err by a point; `bench/verify_coverage.py` has the figures of 500 seeds.
     """
     rng = np.random.default_rng(5)
     hits = 0

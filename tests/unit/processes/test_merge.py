@@ -12,7 +12,13 @@ def state(number: int, *replicas: dict[str, Any], age: float | None = 1.0, **mor
     return {
         "ready": True,
         "not_ready": None,
-        "store": {"snapshot_age_s": age, "dropped_increments": 1, "refused_increments": 2},
+        "store": {
+            "snapshot_age_s": age,
+            "dropped_increments": 1,
+            "refused_increments": 2,
+            "waiting_increments": 3,
+            "late_made_tokens": 0,
+        },
         "admission": {
             "in_flight": 1,
             "waiting": number,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.endpoints.table import LLAMA
-from router.relay.harvest import Harvest, PassThrough, StreamHarvest, WholeHarvest
+from router.engines.rule import StepRule, StreamCount
+from router.relay.harvest import Harvest, StreamHarvest
+from router.relay.whole import PassThrough, WholeHarvest
 from tests.support.splits import SIZES, cut, pieces, points
 
 MARKERS = (b'"usage":{', b'"metrics":{')
@@ -243,3 +247,169 @@ def test_blanks_after_colons_change_nothing() -> None:
         harvest.feed(event, 0.0)
     assert harvest.complete
     assert (harvest.answer() or {})["usage"] == {"completion_tokens": 3}
+
+
+SGLANG_MARKERS = (b'"usage":{', b'"sglext":{')
+RECORD = (
+    b'data: {"id":"c","choices":[],"usage":null,'
+    b'"sglext":{"spec_tokens_details":{"spec_verify_ct":2}}}\n\n'
+)
+OTHERS_RECORD = (
+    b'data: {"id":"c","choices":[],"usage":null,'
+    b'"sglext":{"spec_tokens_details":{},"cached_tokens_details":{}}}\n\n'
+)
+SAYS_RECORD = b'data: {"choices":[{"delta":{"content":"\\"sglext\\":{\\"a\\":1}"}}]}\n\n'
+
+
+def sglang_stream(*, usage: bool, record: bool) -> StreamHarvest:
+    """A harvest of SGLang's stream."""
+    return StreamHarvest(
+        SGLANG_MARKERS,
+        strip_usage=usage,
+        strip_record=b"sglext" if record else None,
+        strip_nulls=False,
+        rule=StepRule(separate_finish=True, skips_empty=True),
+    )
+
+
+KINDS = [ROLE, TEXT, FINISH, RECORD, USAGE, DONE, COMMENT, NULL_USAGE, SAYS_RECORD, OTHERS_RECORD]
+
+
+@given(
+    events=st.lists(st.sampled_from(KINDS), max_size=12),
+    end=ENDS,
+    at=points(1500),
+    usage=st.booleans(),
+    record=st.booleans(),
+)
+def test_exactly_what_we_asked_for_is_taken_out(
+    events: list[bytes], end: bytes, at: list[int], *, usage: bool, record: bool
+) -> None:
+    """Record and usage each by itself, for any split; nulls that the server writes anyway stay."""
+    sent = b"".join(events).replace(b"\n", end)
+    gone = [USAGE] * usage + [RECORD] * record
+    kept = b"".join(event for event in events if event not in gone)
+    harvest = sglang_stream(usage=usage, record=record)
+    assert run(harvest, cut(sent, at)) == kept.replace(b"\n", end)
+
+
+@given(st.sampled_from([b"", b"x"]), points(300))
+def test_a_record_beside_other_figures_leaves_them(text: bytes, at: list[int]) -> None:
+    """Should a version ever write it so, the rest of the event is not lost."""
+    beside = (
+        b'data: {"choices":[{"delta":{"content":"' + text + b'"}}],'
+        b'"sglext":{"spec_tokens_details":{}},"model":"m"}\n\n'
+    )
+    harvest = sglang_stream(usage=False, record=True)
+    expected = beside.replace(b',"sglext":{"spec_tokens_details":{}}', b"")
+    assert run(harvest, cut(ROLE + beside + DONE, at)) == ROLE + expected + DONE
+
+
+SPACED = b'data: {"choices": [{"delta": {"content": "x"}}], "usage": null}\n\n'
+
+
+def test_nulls_are_taken_out_in_either_spelling() -> None:
+    """LMDeploy writes a blank after each colon."""
+    sent = [TEXT, SPACED, USAGE, DONE]
+    expected = TEXT + SPACED.replace(b', "usage": null', b"") + DONE
+    assert run(stream(strip=True), sent) == expected
+
+
+STEPS = st.lists(
+    st.sampled_from([TEXT, COMMENT, NULL_USAGE, QUOTED, b"\n"])
+    | st.text('ab\\"é\n{', max_size=5).map(
+        lambda text: (
+            b'data: {"id":"c","choices":[{"index":0,"delta":{"content":%b}}]}\n\n'
+            % json.dumps(text).encode()
+        )
+    ),
+    max_size=20,
+)
+
+
+@given(events=STEPS, end=ENDS, at=points(3000), strip=st.booleans())
+def test_events_are_counted_for_any_split(
+    events: list[bytes], end: bytes, at: list[int], *, strip: bool
+) -> None:
+    """Alone, in halves or together, on the fast way and on the slow: the same number."""
+    sent = b"".join([ROLE, *events, FINISH, USAGE, DONE]).replace(b"\n", end)
+    harvest = StreamHarvest(MARKERS, strip_usage=strip, rule=StepRule())
+    run(harvest, cut(sent, at))
+    count = 1 + sum(event.startswith(b"data: ") for event in events)
+    assert harvest.counted() == StreamCount(count, "stop", finish_empty=True)
+
+
+def test_an_end_beside_the_last_text_is_seen_as_one_event() -> None:
+    """As vLLM writes it."""
+    last = b'data: {"choices":[{"index":0,"delta":{"content":"!"},"finish_reason":"length"}]}\n\n'
+    harvest = StreamHarvest(MARKERS, strip_usage=True, rule=StepRule())
+    run(harvest, [ROLE, TEXT, TEXT, last, USAGE, DONE])
+    assert harvest.counted() == StreamCount(3, "length")
+
+
+@pytest.mark.parametrize("text", ["é".encode(), b"\\u00e9"])
+@pytest.mark.parametrize("at", range(3))
+def test_text_beyond_ascii_is_noticed_where_it_matters(at: int, text: bytes) -> None:
+    """On every way that an event may take, and in either spelling."""
+    wide = TEXT.replace(b"hi", text)
+    parts = [ROLE, TEXT, TEXT, TEXT, TEXT]
+    parts[2 + at] = (wide, TEXT + wide, wide[:20])[at]
+    parts.insert(3 + at, wide[20:] if at == 2 else TEXT)
+    watching = sglang_stream(usage=False, record=False)
+    run(watching, [*parts, FINISH, DONE])
+    seen = watching.counted()
+    assert seen is not None
+    assert not seen.ascii_only
+    careless = StreamHarvest(MARKERS, strip_usage=False, rule=StepRule())
+    run(careless, [*parts, FINISH, DONE])
+    assert careless.counted() == replace(seen, ascii_only=True)
+
+
+@pytest.mark.parametrize("key", [b"reasoning", b"reasoning_content"])
+def test_reasoning_that_is_told_apart_is_noticed_once(key: bytes) -> None:
+    """Also when it begins after other output; the rest of it passes quickly."""
+    thought = TEXT.replace(b"content", key)
+    harvest = StreamHarvest(MARKERS, strip_usage=False, rule=StepRule())
+    run(harvest, [ROLE, TEXT, TEXT, *[thought] * 20, TEXT, FINISH, DONE])
+    assert harvest.counted() == StreamCount(24, "stop", finish_empty=True, reasoning=True)
+    silent = TEXT.replace(b'{"content"', b'{"%b":null,"content"' % key)
+    plain = StreamHarvest(MARKERS, strip_usage=False, rule=StepRule())
+    run(plain, [ROLE, silent, silent, FINISH, DONE])
+    assert plain.counted() == StreamCount(3, "stop", finish_empty=True)
+
+
+def test_tokens_are_counted_where_each_event_tells_them() -> None:
+    """By their ids, or by usage that grows from event to event."""
+    ids = [
+        TEXT.replace(b'"hi"}', b'"hi"},"token_ids":[%b]' % b",".join([b"1"] * n)) for n in (1, 4)
+    ]
+    harvest = StreamHarvest(MARKERS, strip_usage=False, rule=StepRule())
+    last = FINISH.replace(b'"stop"', b'"stop","token_ids":[2]')
+    run(harvest, [ROLE, *ids, last, DONE])
+    told = StreamCount(3, "stop", finish_empty=True, told_tokens=6, told_events=3, most_tokens=4)
+    assert harvest.counted() == told
+
+    grows = [
+        TEXT.replace(b"}]}\n", b'}],"usage":{"completion_tokens":%d}}\n' % n) for n in (1, 5, 6, 6)
+    ]
+    harvest = StreamHarvest(MARKERS, strip_usage=False, rule=StepRule())
+    run(harvest, [ROLE, *grows, FINISH, DONE])
+    assert harvest.counted() == replace(told, events=5)
+
+
+def test_a_stream_that_passed_unread_is_not_counted() -> None:
+    """Nor is one of which nobody wants to know."""
+    harvest = StreamHarvest(MARKERS, strip_usage=False, rule=StepRule())
+    run(harvest, [TEXT, b"data: " + b"x" * (9 * 1024 * 1024), DONE])
+    assert harvest.counted() is None
+    assert stream(strip=True).counted() is None
+
+
+def test_a_mean_at_the_last_choice_is_kept_though_a_usage_event_follows() -> None:
+    """Whose list of choices is empty."""
+    harvest = StreamHarvest((b'"usage":{', b'"finish_reason":"'), strip_usage=False)
+    last = FINISH.replace(b'"stop"', b'"stop","avg_decoded_tokens_per_iter":2.5')
+    run(harvest, [ROLE, TEXT, last, USAGE, DONE])
+    answer = harvest.answer() or {}
+    assert answer["choices"][0]["avg_decoded_tokens_per_iter"] == 2.5
+    assert answer["usage"] == {"completion_tokens": 2}

@@ -14,13 +14,8 @@ from hypothesis import strategies as st
 from router.endpoints.dialect import Dialect
 from router.endpoints.table import ANTHROPIC, LLAMA, OPENAI, OTHER, RESPONSES
 from router.errors import Reason, RequestError
-from router.relay.harvest import (
-    Harvest,
-    PassThrough,
-    StreamHarvest,
-    WholeHarvest,
-    harvest_for,
-)
+from router.relay.harvest import Harvest, StreamHarvest, harvest_for
+from router.relay.whole import PassThrough, WholeHarvest
 from tests.support.splits import cut, points
 
 MARKERS = (b'"usage":{', b'"timings":', b'"metrics":{')

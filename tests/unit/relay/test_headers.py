@@ -112,3 +112,13 @@ def test_a_header_is_found_without_case_and_the_first_one_counts() -> None:
     """None where there is none."""
     assert header(KEPT, "X-CUSTOM") == "1"
     assert header(KEPT, "Absent") is None
+
+
+def test_a_shorter_body_is_told_by_its_own_length() -> None:
+    """Where the engine told one; digests of the longer one go."""
+    told: Headers = (("ETag", "x"), ("content-length", "100"), ("Content-MD5", "y"), *KEPT)
+    assert to_client(told, length_changes=False, length=60, extra=()) == (
+        ("content-length", "60"),
+        *KEPT,
+    )
+    assert to_client(KEPT, length_changes=False, length=60, extra=()) == KEPT

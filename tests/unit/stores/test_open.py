@@ -25,6 +25,9 @@ from tests.support.clock import ManualClock
         ("redis://127.0.0.1:1/0", RedisStore),
         ("rediss://user:pw@127.0.0.1:1", RedisStore),
         ("unix:///nowhere/valkey.sock?db=1", RedisStore),
+        ("redis+sentinel://127.0.0.1:1/main/0", RedisStore),
+        ("rediss+sentinel://user:pw@127.0.0.1:1/main", RedisStore),
+        ("redis+cluster://127.0.0.1:1,127.0.0.1:2", RedisStore),
     ],
 )
 async def test_opening_connects_nothing_and_starts_nothing(

@@ -1,0 +1,1 @@
+"""What is right and wrong with every server behind a configuration, found out by asking them."""
