@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from policies.knowledge import Knowledge
-from policies.types import ClassId, FloatArray
+from policies.knowledge import Drafting, Knowledge
+from policies.types import Arm, ClassId, FloatArray
 
 _PLAIN: Final = "none"
 _UNKNOWN_TAU: Final = 1.5
@@ -26,7 +26,12 @@ _REQUEST_SD: Final = 0.25
 _REQUEST_N: Final = 4.0
 """Spread of a request's log tau, and what that expectation is worth in requests. Judgement: traces
 show 0.1 to 0.17 for trained drafters, 0.25 to 0.37 for look-up on edits."""
+_PART_SD: Final = 0.15
+"""How much a part differs from what it is a part of. Judgement: of the spread between requests a
+fifth is their template's in the worlds; languages of one class differ by a third at most."""
 _MOST_N: Final = 1e9
+_MOST_K: Final = 63
+_MOST_LOG_TAU: Final = 6.0
 
 
 def draw_log_tau(
@@ -50,7 +55,7 @@ def draw_log_tau(
         cell_sd = np.where(published, *_CELL_SD)
         value, variance = _measured(known, classes, a)
         log = _pooled(value - centre, variance, cell_sd, _ARM_SD[not published.any()], draws, rng)
-        most = np.log1p(arm.num_speculative_tokens or 63)
+        most = np.log1p(arm.num_speculative_tokens or _MOST_K)
         for c, class_id in enumerate(classes):
             found[class_id][a] = np.clip(centre[c] + log[c], 0.0, most)
     return found
@@ -58,7 +63,8 @@ def draw_log_tau(
 
 def _expected(known: Knowledge, class_id: ClassId, arm: int) -> float:
     row = known.tau_priors.get(class_id)
-    return float(row[arm]) if row is not None and row[arm] >= 1.0 else np.nan
+    known_prior = row is not None and 1.0 <= row[arm] <= _MOST_K
+    return float(row[arm]) if row is not None and known_prior else np.nan
 
 
 def _measured(known: Knowledge, classes: list[ClassId], a: int) -> tuple[FloatArray, FloatArray]:
@@ -66,19 +72,55 @@ def _measured(known: Knowledge, classes: list[ClassId], a: int) -> tuple[FloatAr
     value, variance = np.zeros(len(classes)), np.full(len(classes), np.inf)
     for c, class_id in enumerate(classes):
         belief = known.beliefs.get((class_id, ""))
-        if belief is None:
-            continue
-        d = belief.drafting
-        n, tokens, steps = float(d.n[a]), float(d.tokens[a]), float(d.steps[a])
-        if not (0.0 < n < _MOST_N and 0.0 < steps <= tokens * (1.0 + 1e-9)):
-            continue
-        tau = tokens / steps
-        spread = max(float(d.tt[a] - 2.0 * tau * d.ts[a] + tau * tau * d.ss[a]), 0.0) / tokens**2
-        # Requests of uneven length weigh as fewer.
-        even = min(max(tokens * tokens / max(float(d.tt[a]), 1.0), 1.0), n)
-        value[c] = np.log(tau)
-        variance[c] = (_REQUEST_N * _REQUEST_SD**2 / even + n * spread) / (_REQUEST_N + n)
+        if belief is not None:
+            found, error = log_tau(belief.drafting)
+            value[c], variance[c] = found[a], error[a]
     return value, variance
+
+
+def log_tau(d: Drafting) -> tuple[FloatArray, FloatArray]:
+    """Log tokens per step of each arm and its sampling variance, infinite where nothing is known.
+
+    Example:
+        >>> one = Drafting(*np.array([[16.0], [1600.0], [800.0], [160000.0], [80000.0], [40000.0]]))
+        >>> log_tau(one)[0].round(3), log_tau(one)[1].round(4)
+        (array([0.693]), array([0.0008]))
+    """
+    with np.errstate(all="ignore"):
+        n, tokens, steps = d.n, d.tokens, d.steps
+        sound = (n > 0.0) & (n < _MOST_N) & (steps > 0.0) & (steps <= tokens * (1.0 + 1e-9))
+        sound &= tokens < _MOST_N * _MOST_N
+        tau = tokens / steps
+        spread = np.maximum(d.tt - 2.0 * tau * d.ts + tau**2 * d.ss, 0.0) / tokens**2
+        spread = np.where(np.isfinite(spread), spread, 0.0)
+        # Requests of uneven length weigh as fewer.
+        even = np.clip(tokens**2 / np.maximum(d.tt, 1.0), np.minimum(n, 1.0), n)
+        even = np.where(np.isfinite(even) & (even > 0.0), even, n)
+        variance = (_REQUEST_N * _REQUEST_SD**2 / even + n * spread) / (_REQUEST_N + n)
+        value = np.log(tau)
+    sound &= np.isfinite(value) & np.isfinite(variance) & (value < _MOST_LOG_TAU)
+    return np.where(sound, value, 0.0), np.where(sound, variance, np.inf)
+
+
+def of_part(
+    parent: FloatArray, d: Drafting, arms: tuple[Arm, ...], rng: np.random.Generator
+) -> FloatArray:
+    """Draws of a part's log tokens per step, around those of what it is a part of.
+
+    Args:
+        parent: Draws of the class or larger part, shape (arms, draws).
+        d: What was measured of the part.
+        arms: The arms.
+        rng: Source of randomness.
+    """
+    value, variance = log_tau(d)
+    sd = np.array([0.0 if arm.method == _PLAIN else _PART_SD for arm in arms])
+    trust = np.where(np.isfinite(variance), sd**2 / (sd**2 + np.where(sd > 0.0, variance, 1.0)), 0.0)
+    left = sd * np.sqrt(1.0 - trust)
+    drawn = parent + trust[:, None] * (value[:, None] - parent)
+    found: FloatArray = drawn + left[:, None] * rng.standard_normal(parent.shape)
+    most = np.array([np.log1p(arm.num_speculative_tokens or _MOST_K) for arm in arms])
+    return np.clip(found, 0.0, most[:, None])
 
 
 def _pooled(

@@ -15,10 +15,8 @@ import numpy as np
 from policies.types import Arm, ArmView, ClassId, FloatArray
 from policies.values import value
 
-LOAD_EDGES: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96)
-"""Largest load of each bucket but the last (`policies.estimators.step_time.KNOTS`)."""
-
-BUCKETS: Final = len(LOAD_EDGES) + 1
+BUCKETS: Final = 11
+"""Stretches of load at most (`policies.estimators.step_time.KNOTS`); each may lie anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,8 @@ class Belief:
     drafting: Drafting
     output_tokens: float | None = None
     held_back: Mapping[int, str] = field(default_factory=dict)
+    settled: float | None = None
+    """Requests since drafting last changed on any of the arms; None: as many as the view holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,13 @@ class Knowledge:
 
     Attributes:
         arms: Its arms, exactly one the baseline.
-        beliefs: By class and part; the part "" is the whole class, or the rest of it.
+        beliefs: By class and part; the part "" is the whole class, or the rest of it. A part's
+            name may have levels, `de/app-3`: what is known of `de` is where it starts from.
         steps: Time of a decode step in seconds, by arm and load.
-        prefill: TTFT over (prompt tokens not cached + `PREFILL_OFFSET`), by arm and load.
+        prefill: TTFT over (prompt tokens not cached + `prefill_offset`), by arm and load.
+        prefill_offset: Tokens that every prompt counts as having besides: what a first step takes
+            in any case.
+        costs: Log costs by class and load band, shape (3, arms, bands): number, sum, sum of squares.
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.
         step_priors: Expected step time over the baseline's, shape (arms,); NaN where unknown.
     """
@@ -97,6 +101,8 @@ class Knowledge:
     beliefs: Mapping[tuple[ClassId, str], Belief]
     steps: Ratios
     prefill: Ratios
+    prefill_offset: float = 64.0
+    costs: Mapping[ClassId, FloatArray] = field(default_factory=dict)
     tau_priors: Mapping[ClassId, FloatArray] = field(default_factory=dict)
     step_priors: FloatArray | None = None
 
@@ -106,8 +112,21 @@ class Knowledge:
         return next(index for index, arm in enumerate(self.arms) if arm.baseline)
 
 
-PREFILL_OFFSET: Final = 64.0
-"""Tokens that every prompt counts as having besides: what a first step costs in any case."""
+    def belief(self, class_id: ClassId, part: str) -> tuple[str, Belief | None]:
+        """The finest part something is known of, at or above the one asked for."""
+        while part and (class_id, part) not in self.beliefs:
+            part = parent(part)
+        return part, self.beliefs.get((class_id, part))
+
+
+def parent(part: str) -> str:
+    """What a part is a part of; "" is the whole class.
+
+    Example:
+        >>> parent("de/app-3"), parent("app-3")
+        ('de', '')
+    """
+    return part.rpartition("/")[0]
 
 
 @value
@@ -127,14 +146,3 @@ class Moment:
     output_tokens: int | None = None
     """Most tokens that the client wants; None for no limit."""
 
-
-def bucket_of(load: int) -> int:
-    """Bucket of a load.
-
-    >>> [bucket_of(load) for load in (1, 2, 3, 16, 17, 500)]
-    [0, 1, 2, 4, 5, 10]
-    """
-    for index, edge in enumerate(LOAD_EDGES):
-        if load <= edge:
-            return index
-    return BUCKETS - 1

@@ -1,13 +1,13 @@
 """The default: time per token as step time over tokens per step, at the load of the moment.
 
 It draws no arm and keeps nothing: `prepare` takes all that is known and makes joint draws of every
-parameter, `Prepared.propose` adds them up for one request.
+parameter, `NetGainPlan.propose` adds them up for one request. Steps of the reasoning are in
+docs/policies.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from policies.cost import typical_tokens
 from policies.curves import GRID, Curves, fit_curves, grid_index
-from policies.drafts import draw_log_tau
+from policies.drafts import draw_log_tau, of_part
 from policies.estimators.effects import arm_effects
 from policies.expected import failure_posterior
-from policies.knowledge import PREFILL_OFFSET, Belief, Knowledge, Moment
+from policies.knowledge import Belief, Knowledge, Moment, parent
 from policies.parameters import integer, number, parameter
-from policies.types import ArmView, ClassId, FloatArray, Proposal
+from policies.types import ClassId, FloatArray, Proposal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,11 +29,18 @@ if TYPE_CHECKING:
 
 _STEP_S: Final = 0.02
 _PREFILL_S: Final = 2e-4
+"""Where curves begin while nothing is known; only their ratios matter then."""
 _RESIDUAL_SD: Final = 0.08
 """What the product of step time and tokens per step misses of a class on an arm. Judgement."""
-_PART_SD: Final = 0.12
-"""How much a part differs from its class."""
+_LOOKUP: Final = frozenset(("ngram", "suffix"))
+_MATCHED: Final = 0.4
+"""Share of its steps in which a look-up method drafts. Judgement, and only the place where a curve
+is looked for."""
 _LEAST_VARIANCE: Final = 1e-9
+_SURE_TO_FAIL: Final = 0.999
+_MOST_SCORE: Final = 1e9
+_MOST_TOKENS: Final = 1e7
+_MOST_N: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +51,10 @@ class NetGainParameters:
         draws: Joint draws whose winners are counted.
         control: Share of the baseline in every class, which keeps gains causal.
         budget: Share that arms may have together that were not shown to be no worse.
-        first_budget: The same while a class is unknown.
+        first_budget: The same while a class is unknown, or after drafting changed.
         settle: Answers of a class after which the budget has fallen by two thirds of the way.
-        floor: Least share of each arm that is not held back, so that change is seen.
+        calm: Load at which the budget is half of what it is on an idle fleet.
+        floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
         altruism: How much of the time that others lose to a request counts as its own.
     """
@@ -56,9 +64,10 @@ class NetGainParameters:
     budget: float = parameter(0.02, number(0.0, 1.0))
     first_budget: float = parameter(0.6, number(0.0, 1.0))
     settle: float = parameter(15.0, number(1.0, 1e6))
+    calm: float = parameter(32.0, number(1.0, 1e6))
     floor: float = parameter(0.001, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
-    altruism: float = parameter(0.7, number(0.0, 2.0))
+    altruism: float = parameter(1.0, number(0.0, 4.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,112 +75,157 @@ class _Part:
     """One class or part, ready to be asked about.
 
     Attributes:
+        log_tau: Draws of log tokens per step, shape (arms, draws).
         rate: Steps per token of each arm times what the product misses, shape (arms, draws).
         hurdle: What failures multiply the cost by, shape (arms, draws).
         output: Tokens of an answer.
         budget: Share of what is not proven.
-        out: Arms that are held back.
+        held: Arms that are held back.
     """
 
+    log_tau: FloatArray
     rate: FloatArray
     hurdle: FloatArray
     output: float
     budget: float
-    out: tuple[int, ...]
+    held: tuple[int, ...]
 
 
 class NetGainPlan:
-    """What the policy makes of one snapshot; see `policies.base.Prepared`."""
+    """What the policy makes of one snapshot; see `policies.base.Prepared`.
+
+    Parts are made ready when they are first asked for, in draws of their own, so the order in which
+    they are asked for makes no difference.
+    """
 
     def __init__(
         self, known: Knowledge, parameters: NetGainParameters, rng: np.random.Generator
     ) -> None:
         self._known = known
         self._p = parameters
-        self._rng = rng
+        self._seed = int(rng.integers(2**62))
         draws, base = parameters.draws, known.baseline
-        steps = fit_curves(known.steps, base, known.step_priors, draws, rng, start=_STEP_S)
-        self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        steps = fit_curves(
+            known.steps, base, known.step_priors, draws, rng,
+            start=_STEP_S, tokens=_tokens_per_step(known.arms),
+        )  # fmt: skip
+        self._steps = steps.values
         self._busy = _with_others(steps, parameters.altruism)
+        self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        self._prompt_s = self._prefill[:, 0].mean(axis=1)
         self._tau = draw_log_tau(known, draws, rng)
-        self._steps = steps
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._typical = _typical_index(known)
         self._arms = np.arange(len(known.arms))
-        self._draw_index = np.arange(draws)
 
     def propose(self, moment: Moment) -> Proposal:
-        """Probabilities for one request."""
+        """Probabilities for one request, and its expected time on each arm as scores."""
         part = self._part(moment.class_id, moment.part)
+        cost = self._cost(moment, part)
+        gone = [a for a, load in enumerate(moment.load) if load <= 0]
+        scores = np.minimum(cost.mean(axis=1), _MOST_SCORE)
+        for a in (*gone, *part.held):
+            cost[a] = np.inf
+        return Proposal(self._shares(cost, scores, part, gone, moment), scores)
+
+    def _cost(self, moment: Moment, part: _Part) -> FloatArray:
+        """Marginal seconds of the request, shape (arms, draws): its own, and what others lose."""
         index = [grid_index(load) for load in moment.load]
-        fresh = np.array(
-            [moment.prompt_tokens - cached + PREFILL_OFFSET for cached in moment.cached_tokens]
-        )
         output = part.output
         if moment.output_tokens is not None:
-            output = min(output, float(moment.output_tokens))
-        cost = self._busy[self._arms, index] * part.rate
+            output = min(output, max(float(moment.output_tokens), 1.0))
+        cost = self._busy[self._arms, index]
+        cost *= part.rate
         cost *= output
-        cost += self._prefill[self._arms, index] * fresh[:, None]
+        prompt = min(max(moment.prompt_tokens, 0), _MOST_TOKENS)
+        fresh = np.array([max(prompt - max(cached, 0), 0.0) for cached in moment.cached_tokens])
+        offset = self._known.prefill_offset
+        cost += self._prefill[self._arms, index] * (fresh + offset)[:, None]
+        # While a prompt is worked on, the others of its server wait.
+        others = np.maximum(np.array(moment.load) - 1.0, 0.0)
+        cost += (self._p.altruism * others * fresh * self._prompt_s)[:, None]
         cost *= part.hurdle
-        gone = [a for a, load in enumerate(moment.load) if load == 0]
-        for a in (*gone, *part.out):
-            cost[a] = np.inf
-        return self._share(cost, part, gone)
+        return cost
 
-    def _share(self, cost: FloatArray, part: _Part, gone: list[int]) -> Proposal:
-        known, given = self._known, self._p
-        arms, base = len(known.arms), known.baseline
+    def _shares(
+        self, cost: FloatArray, scores: FloatArray, part: _Part, gone: list[int], moment: Moment
+    ) -> FloatArray:
+        given, base = self._p, self._known.baseline
+        arms = len(cost)
         p = np.bincount(cost.argmin(axis=0), minlength=arms) / given.draws
-        scores = np.minimum(cost.mean(axis=1), 1e9)
-        if base in gone:
-            return Proposal(p, scores)
-        better = (cost <= cost[base]).mean(axis=1)
-        unproven = [
-            a for a in range(arms) if a != base and better[a] < given.proof and p[a] > 0.0
-        ]
-        risk = float(p[unproven].sum())
-        if risk > part.budget:
-            p[unproven] *= part.budget / risk
-            trusted = np.ones(arms, dtype=np.bool_)
-            trusted[unproven] = False
-            rest = np.where(trusted, scores, np.inf).argmin()
-            p[rest] += risk - part.budget
-        lows = [given.floor] * arms
+        if base not in gone:
+            better = (cost <= cost[base]).mean(axis=1)
+            unproven = [
+                a for a in range(arms) if a != base and better[a] < given.proof and p[a] > 0.0
+            ]
+            risk = float(p[unproven].sum())
+            budget = part.budget / (1.0 + moment.load[base] / given.calm)
+            if risk > budget:
+                p[unproven] *= budget / risk
+                trusted = scores.copy()
+                trusted[[*unproven, *gone, *part.held]] = np.inf
+                p[trusted.argmin()] += risk - budget
+        lows = np.full(arms, given.floor)
         lows[base] = max(given.control, given.floor)
-        for a in (*gone, *part.out):
-            lows[a] = 0.0
-        return Proposal(_at_least(p, np.array(lows)), scores)
+        lows[gone] = 0.0
+        if len(gone) == arms:
+            p = np.zeros(arms)
+            p[base] = 1.0
+        return _at_least(p, lows)
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
         found = self._parts.get((class_id, name))
         if found is None:
-            belief = self._known.beliefs.get((class_id, name))
-            if belief is None and name:
-                return self._part(class_id, "")
-            found = self._parts[class_id, name] = self._ready(class_id, belief)
+            finest, belief = self._known.belief(class_id, name)
+            if finest != name:
+                found = self._part(class_id, finest)
+            else:
+                found = self._ready(class_id, name, belief)
+            self._parts[class_id, name] = found
         return found
 
-    def _ready(self, class_id: ClassId, belief: Belief | None) -> _Part:
+    def _ready(self, class_id: ClassId, name: str, belief: Belief | None) -> _Part:
         known, given = self._known, self._p
         arms, draws = len(known.arms), given.draws
-        log_tau = self._tau.get(class_id)
-        if log_tau is None:
-            log_tau = next(iter(self._tau.values()), np.zeros((arms, draws)))
-        rate = np.exp(-log_tau)
-        hurdle = np.ones((arms, draws))
-        output, n, out = float(typical_tokens(class_id)), 0.0, ()
-        if belief is not None:
-            rate = rate * self._missed(belief, rate)
-            a, b = failure_posterior(belief.view)
-            hurdle = 1.0 / (1.0 - np.minimum(self._rng.beta(a, b, (draws, arms)).T, 0.999))
-            output = belief.output_tokens or output
-            n = float(belief.view.served.sum())
-            out = tuple(belief.held_back)
-        budget = given.budget + (given.first_budget - given.budget) * math.exp(-n / given.settle)
-        return _Part(rate, hurdle, output, budget, out)
+        rng = np.random.default_rng((self._seed, *f"{class_id}/{name}".encode()))
+        if name:
+            above = self._part(class_id, parent(name))
+            log_tau, budget, held = above.log_tau, above.budget, above.held
+        else:
+            above = None
+            log_tau = self._tau.get(class_id, self._of_any_class())
+            budget = given.first_budget
+            held = tuple(belief.held_back) if belief is not None else ()
+        output = float(typical_tokens(class_id)) if above is None else above.output
+        if belief is None:
+            return _Part(log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, held)
+        if above is not None:
+            log_tau = of_part(log_tau, belief.drafting, known.arms, rng)
+            rate = np.exp(-log_tau) * above.rate * np.exp(above.log_tau)
+        else:
+            rate = np.exp(-log_tau)
+            rate = rate * self._missed(belief, rate, rng)
+            budget = given.budget + (given.first_budget - given.budget) * math.exp(
+                -_settled(belief) / given.settle
+            )
+        a, b = failure_posterior(belief.view)
+        failed = np.minimum(rng.beta(a, b, (draws, arms)).T, _SURE_TO_FAIL)
+        told = belief.output_tokens
+        if told is not None and 0.0 < told <= _MOST_TOKENS:
+            output = told
+        hurdle = 1.0 / (1.0 - failed) if above is None else above.hurdle
+        return _Part(log_tau, rate, hurdle, output, budget, held)
 
-    def _missed(self, belief: Belief, rate: FloatArray) -> FloatArray:
+    def _of_any_class(self) -> FloatArray:
+        """Draws for a class nothing is known or published of: those of the others in turn."""
+        if not self._tau:
+            return np.zeros((len(self._arms), self._p.draws))
+        every = np.stack(list(self._tau.values()))
+        turn = np.arange(self._p.draws) % len(every)
+        found: FloatArray = every[turn, :, np.arange(self._p.draws)].T
+        return found
+
+    def _missed(self, belief: Belief, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Factor by which measured costs differ from what the model expects, shape (arms, draws).
 
         Costs of the same time are compared with the baseline's; the model's expectation is for
@@ -179,7 +233,7 @@ class NetGainPlan:
         """
         base = self._known.baseline
         effects = arm_effects(belief.view)
-        model = np.log(self._steps.values[self._arms, self._typical] * rate)
+        model = np.log(self._steps[self._arms, self._typical] * rate)
         model = model - model[base]
         expected, spread = model.mean(axis=1), model.var(axis=1)
         variance = np.diagonal(effects.covariance)
@@ -190,9 +244,29 @@ class NetGainPlan:
         centre = trust * np.where(known, effects.mean - expected, 0.0)
         left = _RESIDUAL_SD * np.sqrt(np.where(known, 1.0 - trust, 0.0))
         drawn: FloatArray = np.exp(
-            centre[:, None] + left[:, None] * self._rng.standard_normal(model.shape)
+            centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
+
+
+def _settled(belief: Belief) -> float:
+    """Answers of a class since something changed."""
+    if belief.settled is not None:
+        n = belief.settled
+    else:
+        served = belief.view.served
+        n = float(np.where((served >= 0.0) & (served <= _MOST_N), served, 0.0).sum())
+    return n if 0.0 <= n <= _MOST_N else 0.0
+
+
+def _tokens_per_step(arms: Sequence[Arm]) -> FloatArray:
+    """Tokens of a request that a step verifies; of look-up methods, which draft where they match."""
+    return np.array(
+        [
+            1.0 + (arm.num_speculative_tokens or 0.0) * (_MATCHED if arm.method in _LOOKUP else 1.0)
+            for arm in arms
+        ]
+    )
 
 
 def _with_others(steps: Curves, altruism: float) -> FloatArray:
@@ -204,13 +278,17 @@ def _with_others(steps: Curves, altruism: float) -> FloatArray:
 
 def _typical_index(known: Knowledge) -> list[int]:
     """Where on the grid each arm's requests of late were."""
-    n, load = known.steps.n.sum(axis=1), known.steps.load.sum(axis=1)
-    return [grid_index(max(round(float(b / a)), 1)) if a > 0 else 0 for a, b in zip(n, load, strict=True)]
+    with np.errstate(all="ignore"):
+        mean = known.steps.load.sum(axis=1) / known.steps.n.sum(axis=1)
+    mean = np.where(np.isfinite(mean), np.clip(mean, 1.0, _MOST_N), 1.0)
+    return [grid_index(round(load)) for load in mean.tolist()]
 
 
 def _at_least(p: FloatArray, lows: FloatArray) -> FloatArray:
-    left = max(1.0 - float(lows.sum()), 0.0)
-    shares: FloatArray = lows + left * p
+    total = float(lows.sum())
+    if total > 1.0:
+        return lows / total
+    shares: FloatArray = lows + (1.0 - total) * p
     return shares / shares.sum()
 
 
@@ -228,11 +306,14 @@ class NetGainPolicy:
 
 def build_net_gain(
     parameters: NetGainParameters,
-    arms: Sequence[Arm],  # noqa: ARG001 - any number will do
+    arms: Sequence[Arm],
     classes: Collection[ClassId] | None = None,  # noqa: ARG001 - classes come with what is known
 ) -> NetGainPolicy:
-    """Build the policy."""
+    """Build the policy after checking that shares that are promised leave something to give.
+
+    Raises:
+        ValueError: The floor is too high for that many arms.
+    """
+    if parameters.floor * len(arms) + parameters.control > 1.0:
+        raise ValueError(f"policy 'net_gain': floor must be within 0..{1 / len(arms):.4g}")
     return NetGainPolicy(parameters)
-
-
-__all__ = ["ArmView", "Mapping", "NetGainParameters", "NetGainPlan", "NetGainPolicy", "build_net_gain"]
