@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import numpy as np
 
+    from policies.knowledge import Knowledge, Moment
     from policies.types import ArmView, Proposal
 
 
@@ -46,5 +47,46 @@ class Policy(Protocol):
 
         Returns:
             Probabilities (non-negative, sum 1 within 1e-9) and finite scores (lower is better).
+        """
+        ...
+
+
+class Prepared(Protocol):
+    """Answers for one request; what `ContextPolicy.prepare` returns.
+
+    It touches no generator: all randomness was drawn when it was prepared, so the same moment gets
+    the same answer, in tens of microseconds.
+    """
+
+    def propose(self, moment: Moment) -> Proposal:
+        """Answer a probability per arm, in the order of the arms that it was prepared for.
+
+        Args:
+            moment: The request. An arm whose load is 0 has no server and gets probability 0, unless
+                none has one.
+
+        Returns:
+            Probabilities (non-negative, sum 1 within 1e-9) and finite scores (lower is better).
+        """
+        ...
+
+
+class ContextPolicy(Protocol):
+    """Chooses by what is known of the whole route, and of the moment.
+
+    What a `Policy` may and may not do holds for it too; see docs/decisions/0010.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name under which the policy is registered and logged."""
+        ...
+
+    def prepare(self, known: Knowledge, rng: np.random.Generator) -> Prepared:
+        """Make ready for the requests until the next snapshot.
+
+        Args:
+            known: All that is known of the route. A policy never writes into it.
+            rng: The only source of randomness; the same seed gives the same answers.
         """
         ...

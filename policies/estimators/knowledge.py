@@ -1,0 +1,320 @@
+"""Builds what policies know of a route from integer sums by stretch of time. It stores nothing.
+
+A proxy hands over the cells of its slots (`knowledge`), a simulated world the same sums as arrays
+(`belief`, `step_ratios`, `prefill_ratios`); both come to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.estimators import prefill, step_time
+from policies.estimators.breaks import latest_break
+from policies.estimators.increments import FIXED_POINT
+from policies.estimators.load import BANDS, MOST, by_band
+from policies.guard import held_back
+from policies.knowledge import BUCKETS, Belief, Drafting, Knowledge, Ratios
+from policies.types import Arm, ArmId, ArmView, ClassId, Counts, FloatArray
+
+COMMON: Final = ClassId("*")
+"""Class of the cells that are an arm's, and of no class."""
+
+FIELDS: Final = (
+    "status.ok", "status.failed",
+    "y.s.n", "y.s.s", "y.s.q",
+    "tokens.n", "tokens",
+    "steps.n", "steps.tokens", "steps", "steps.tt", "steps.ts", "steps.ss",
+    "stream.n", "stream.tokens", "stream", "stream.tt", "stream.ts", "stream.ss",
+)  # fmt: skip
+"""Of a cell of a class: what beliefs are made of. A part's cells may lack all but `status`, `y` and
+the totals of steps and their tokens."""
+
+_ENDED, _COST, _OUTPUT, _STEPS, _STREAM = (
+    slice(0, 2), slice(2, 5), slice(5, 7), slice(7, 13), slice(13, 19),
+)  # fmt: skip
+
+STEP_FIELDS: Final = tuple(
+    f"st.{bucket}.{name}" for name in ("n", "l", "s", "q") for bucket in range(BUCKETS)
+)
+"""Of an arm's common cells: time of a step, by bucket of load."""
+
+_KINDS: Final = ("cw", "c", "w", "p")
+PREFILL_FIELDS: Final = tuple(
+    f"pf.{kind}.{pair}" for pair in ("n", "11", "1u", "1y", "uu", "uy", "yy") for kind in _KINDS
+)
+"""Of an arm's common cells, by band of load: time to first token."""
+
+STRATUM_S: Final = 120.0
+"""Log costs are compared within stretches of this length, as in the reports of a proxy."""
+
+RECENT_S: Final = 120.0
+"""Half-life of what the guard takes for lately."""
+
+_FORGOTTEN: Final = 0.02
+"""Weight of what came before a change of drafting."""
+
+_OFFSET: Final = (16.0, 2048.0)
+_LEAST_N: Final = 8.0
+
+Cell = tuple[ArmId, ClassId, str]
+"""Arm, class, part; the part `~2` of a class or of `COMMON` is what met load band 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Sums of a class or part by stretch of time, oldest first.
+
+    Attributes:
+        ages_s: Age of each stretch, shape (rows,).
+        sums: Shape (rows, len(FIELDS), arms).
+    """
+
+    ages_s: FloatArray
+    sums: FloatArray
+
+
+def belief(
+    class_id: ClassId,
+    arms: tuple[Arm, ...],
+    rows: Rows,
+    half_life_s: float,
+    *,
+    since_s: FloatArray | None = None,
+    before: Collection[int] = (),
+) -> Belief:
+    """What is known of a class or part.
+
+    Args:
+        class_id: The class.
+        arms: The route's arms.
+        rows: Its sums.
+        half_life_s: Age at which a sum counts half.
+        since_s: How long ago drafting changed, by arm (`changed_s` of its class); infinite for never.
+        before: Arms that the guard held back until now.
+    """
+    base = next(index for index, arm in enumerate(arms) if arm.baseline)
+    if since_s is None:
+        since_s = np.full(len(arms), np.inf)
+    ages = rows.ages_s
+    weight = np.exp2(-np.maximum(ages, 0.0) / half_life_s)
+    kept = np.where(ages[:, None] <= since_s, 1.0, _FORGOTTEN) * weight[:, None]
+    kept[:, base] = weight
+    found = np.einsum("ra,rfa->fa", kept, rows.sums)
+    ended = weight @ rows.sums[:, _ENDED].reshape(len(ages), -1)
+    served, failed = ended.reshape(2, -1)
+    costs = rows.sums[:, _COST] * kept[:, None, :]
+    starts = _strata(ages)
+    strata = np.add.reduceat(costs, starts, axis=0) if len(starts) else costs
+    strata = strata / np.array([1.0, FIXED_POINT, FIXED_POINT])[:, None]
+    view = ArmView(class_id, arms, strata[:, 0], strata[:, 1], strata[:, 2], served, failed)
+    recent = np.exp2(-np.maximum(ages, 0.0) / RECENT_S) @ rows.sums[:, _ENDED].reshape(
+        len(ages), -1
+    )
+    reported, tokens = found[_OUTPUT].sum(axis=1)
+    last = float(since_s.min(initial=np.inf))
+    return Belief(
+        view=view,
+        drafting=_drafting(found),
+        output_tokens=float(tokens / reported) if reported > 0.0 else None,
+        held_back=held_back(recent.reshape(2, -1), strata.sum(axis=0), base, before),
+        settled=None if np.isinf(last) else float(rows.sums[ages <= last, 0].sum()),
+    )
+
+
+def changed_s(rows: Rows, baseline: int) -> FloatArray:
+    """How long ago drafting changed on each arm; infinite where no change is seen."""
+    first = latest_break(_drafting_rows(rows.sums))
+    ages = np.append(rows.ages_s, 0.0)
+    since = np.where(first > 0, ages[first], np.inf)
+    since[baseline] = np.inf
+    return since
+
+
+def _drafting_rows(sums: FloatArray) -> FloatArray:
+    """Steps of either source; they are not added up for one request."""
+    by_request, by_stream = sums[:, _STEPS], sums[:, _STREAM]
+    return by_request if by_request[:, 0].any() else by_stream
+
+
+def _drafting(found: FloatArray) -> Drafting:
+    by_request, by_stream = found[_STEPS], found[_STREAM]
+    chosen = np.where(by_request[2] > 0.0, by_request, by_stream)
+    # Cells of parts do not count the requests that told their steps.
+    n = np.where(chosen[0] > 0.0, chosen[0], np.where(chosen[2] > 0.0, found[0], 0.0))
+    return Drafting(n, *chosen[1:])
+
+
+def _strata(ages_s: FloatArray) -> NDArray[np.int64]:
+    """First row of each stratum."""
+    number = np.floor(ages_s / STRATUM_S)
+    return np.flatnonzero(np.diff(number, prepend=np.inf)) if len(number) else np.zeros(0, np.int64)
+
+
+def step_ratios(sums: FloatArray) -> Ratios:
+    """Time of a step by arm and load, from discounted sums.
+
+    Args:
+        sums: Shape (len(STEP_FIELDS), arms).
+    """
+    n, load, total, total_sq = sums.reshape(4, BUCKETS, -1).transpose(0, 2, 1)
+    return Ratios(n, load, total / 1e6, total_sq / 1e9)
+
+
+def prefill_ratios(sums: FloatArray, steps: Ratios) -> tuple[Ratios, float]:
+    """TTFT over (uncached tokens + offset) by arm and load, and that offset.
+
+    The ratio of a band is a slope through the origin, weighed as `policies.estimators.prefill` weighs
+    requests; the offset is the intercept over the slope of all of them.
+
+    Args:
+        sums: Discounted, shape (bands, len(PREFILL_FIELDS), arms).
+        steps: Of the same arms; they tell the mean load of a band.
+    """
+    arms = sums.shape[2]
+    n, n11, n1u, n1y, nuu, nuy, nyy = sums.reshape(BANDS, -1, len(_KINDS), arms).sum(axis=2).swapaxes(0, 1)
+    unit = float(prefill.FIXED_POINT) ** 2
+    offset = _offset(*(float(part.sum()) for part in (n, n11, n1u, n1y, nuu, nuy)))
+    o = offset / 1e3
+    with np.errstate(all="ignore"):
+        up, down = (nuy + o * n1y) / unit, (nuu + 2.0 * o * n1u + o * o * n11) / unit
+        slope = up / down
+        cv_sq = np.maximum(nyy / unit - slope * up, 0.0) / (slope * slope * down)
+        sound = (n > 0.0) & np.isfinite(slope) & (slope > 0.0) & np.isfinite(cv_sq)
+    slope, cv_sq = np.where(sound, slope / 1e3, 0.0), np.where(sound, cv_sq, 0.0)
+    n = np.where(sound, n, 0.0)
+    found = np.zeros((4, arms, BUCKETS))
+    found[0, :, :BANDS] = n.T
+    found[1, :, :BANDS] = (n * _mean_load(steps)).T
+    found[2, :, :BANDS] = (n * slope).T
+    found[3, :, :BANDS] = (n * slope**2 * (1.0 + cv_sq)).T
+    return Ratios(*found), offset
+
+
+def _offset(n: float, n11: float, n1u: float, n1y: float, nuu: float, nuy: float) -> float:
+    spread = n11 * nuu - n1u * n1u
+    if not n >= _LEAST_N or not spread > 0.0:
+        return 64.0
+    intercept, slope = (nuu * n1y - n1u * nuy) / spread, (n11 * nuy - n1u * n1y) / spread
+    if not slope > 0.0:
+        return _OFFSET[1]
+    return min(max(1e3 * intercept / slope, _OFFSET[0]), _OFFSET[1])
+
+
+_BAND_OF: Final = np.searchsorted(MOST, [*step_time.KNOTS, 1 << 20])
+_MIDDLE: Final = np.array([1.0, 3.0, 10.0, 30.0, 80.0])
+
+
+def _mean_load(steps: Ratios) -> FloatArray:
+    """Mean load of a band, shape (bands, arms)."""
+    found = np.empty((BANDS, len(steps.n)))
+    for band in range(BANDS):
+        inside = _BAND_OF == band
+        n, load = steps.n[:, inside].sum(axis=1), steps.load[:, inside].sum(axis=1)
+        found[band] = np.where(n > 0.0, load / np.maximum(n, 1e-9), _MIDDLE[band])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Cells of one stretch of time.
+
+    Attributes:
+        age_s: Since its end.
+        cells: Their sums.
+    """
+
+    age_s: float
+    cells: Mapping[Cell, Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What is expected before anything was measured; see `Knowledge`."""
+
+    tau: Mapping[ClassId, FloatArray] = field(default_factory=dict)
+    steps: FloatArray | None = None
+
+
+def knowledge(
+    arms: tuple[Arm, ...],
+    stretches: Iterable[Stretch],
+    half_life_s: float,
+    *,
+    expected: Expectations | None = None,
+    before: Mapping[ClassId, Collection[int]] | None = None,
+) -> Knowledge:
+    """What policies know of a route.
+
+    Args:
+        arms: Its arms.
+        stretches: All that is stored of it, in any order; cells of other arms are left out.
+        half_life_s: Age at which a sum counts half.
+        expected: Priors.
+        before: Arms that were held back, by class.
+    """
+    place = {arm.arm_id: index for index, arm in enumerate(arms)}
+    base = next(index for index, arm in enumerate(arms) if arm.baseline)
+    ordered = sorted(stretches, key=lambda stretch: -stretch.age_s)
+    rows: dict[tuple[ClassId, str], list[tuple[float, FloatArray]]] = {}
+    steps = np.zeros((len(STEP_FIELDS), len(arms)))
+    first = np.zeros((BANDS, len(PREFILL_FIELDS), len(arms)))
+    costs: dict[ClassId, FloatArray] = {}
+    for stretch in ordered:
+        weight = 2.0 ** (-max(stretch.age_s, 0.0) / half_life_s)
+        for (arm_id, class_id, part), sums in stretch.cells.items():
+            a = place.get(arm_id)
+            if a is None:
+                continue
+            band = next(iter(by_band({part: sums})), None)
+            if class_id == COMMON:
+                if band is not None:
+                    steps[:, a] += weight * _values(sums, STEP_FIELDS)
+                    first[band, :, a] += weight * _values(sums, PREFILL_FIELDS)
+            elif band is not None:
+                row = costs.setdefault(class_id, np.zeros((3, len(arms), BANDS)))
+                row[:, a, band] += weight * band_costs(sums)
+            else:
+                into = rows.setdefault((class_id, part), [])
+                if not into or into[-1][0] != stretch.age_s:
+                    into.append((stretch.age_s, np.zeros((len(FIELDS), len(arms)))))
+                into[-1][1][:, a] += _values(sums, FIELDS)
+    whole = {key: Rows(np.array([age for age, _ in row]), np.stack([s for _, s in row])) for key, row in rows.items()}
+    since = {class_id: changed_s(found, base) for (class_id, part), found in whole.items() if not part}
+    step = step_ratios(steps)
+    ttft, offset = prefill_ratios(first, step)
+    expected = expected or Expectations()
+    return Knowledge(
+        arms=arms,
+        beliefs={
+            (class_id, part): belief(
+                class_id, arms, found, half_life_s,
+                since_s=since.get(class_id), before=(before or {}).get(class_id, ()),
+            )
+            for (class_id, part), found in whole.items()
+        },
+        steps=step,
+        prefill=ttft,
+        prefill_offset=offset,
+        costs=costs,
+        tau_priors=expected.tau,
+        step_priors=expected.steps,
+    )  # fmt: skip
+
+
+def band_costs(sums: Counts) -> FloatArray:
+    """Number, sum and sum of squares of the log costs in a cell."""
+    return _values(sums, FIELDS[_COST]) / np.array([1.0, FIXED_POINT, FIXED_POINT])
+
+
+def _values(sums: Counts, names: Sequence[str]) -> FloatArray:
+    return np.array([sums.get(name, 0) for name in names], dtype=np.float64)
+
+
+ALL_FIELDS: Final = frozenset(chain(FIELDS, STEP_FIELDS, PREFILL_FIELDS))
+"""All that is read."""
