@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +71,7 @@ class Prepared(Protocol):
         ...
 
 
+@runtime_checkable
 class ContextPolicy(Protocol):
     """Chooses by what is known of the whole route, and of the moment.
 

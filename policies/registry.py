@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from policies.base import Policy
+from policies.base import ContextPolicy, Policy
 from policies.epsilon_greedy import EpsilonGreedyParameters, build_epsilon_greedy
 from policies.exp3 import Exp3Parameters, build_exp3
 from policies.fixed import FixedParameters, build_fixed
+from policies.net_gain import NetGainParameters, build_net_gain
 from policies.parameters import decode, suggestion
 from policies.rules import RulesParameters, build_rules
 from policies.thompson import ThompsonParameters, build_thompson
@@ -18,7 +19,7 @@ from policies.types import Arm, ClassId
 from policies.ucb import UcbParameters, build_ucb
 
 P = TypeVar("P")
-Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy]
+Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy | ContextPolicy]
 
 
 class Stability(StrEnum):
@@ -53,6 +54,7 @@ REGISTRY: Mapping[str, Entry] = {
     "epsilon_greedy": Entry(
         build_epsilon_greedy, EpsilonGreedyParameters, Stability.BETA, explores=True
     ),
+    "net_gain": Entry(build_net_gain, NetGainParameters, Stability.BETA, explores=True),
     "exp3": Entry(build_exp3, Exp3Parameters, Stability.BETA, explores=True),
     "ucb": Entry(build_ucb, UcbParameters, Stability.BETA, explores=True),
     "thompson": Entry(build_thompson, ThompsonParameters, Stability.BETA, explores=True),
@@ -67,7 +69,7 @@ def build_policy(
     classes: Collection[ClassId] | None = None,
     *,
     registry: Mapping[str, Entry] = REGISTRY,
-) -> Policy:
+) -> Policy | ContextPolicy:
     """Build a policy by name; everything given is checked, nothing unknown passes.
 
     Args:

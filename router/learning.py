@@ -64,8 +64,7 @@ class Learning:
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)
-        facts = route.servers.facts
-        for plan in generation.plan_steps(route.policy, facts, route.snapshot):
+        for plan in generation.plan_steps(route, past, wall):
             if plan is not None:
                 route.parts.chooser.plan = plan
             await asyncio.sleep(0)

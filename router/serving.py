@@ -6,14 +6,16 @@ Listeners, the store and what has been counted outlive it (`router.app`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from policies.base import Policy
+from policies.base import ContextPolicy, Policy
+from policies.priors import MethodPrior
 from policies.registry import build_policy
 from policies.types import ArmView, ClassId
 from router.admission.admission import Admission
@@ -27,6 +29,7 @@ from router.endpoints.names import ModelNames
 from router.errors import ConfigError
 from router.estimates.counted import Counted
 from router.estimates.detector import find_shift
+from router.estimates.knowing import Knowing
 from router.estimates.layout import SLOT_S
 from router.estimates.reader import Past, Reader
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
@@ -43,7 +46,9 @@ from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.relay.wire.upstream import WireUpstream
 from router.selection.chooser import Chooser
-from router.selection.plans import Plan, plan_steps
+from router.selection.expectations import expectations
+from router.selection.plans import Plan, context_plan_steps, plan_steps
+from router.simulate.load import load_priors
 from router.stores.base import SharedStore
 from router.types import POOLED
 
@@ -103,9 +108,10 @@ class ServedRoute:
     config: Route
     servers: Servers
     segments: Segments
-    policy: Policy
+    policy: Policy | ContextPolicy
     reader: Reader
     builder: SnapshotBuilder
+    knowing: Knowing
     parts: RouteParts
     snapshot: Snapshot
 
@@ -200,18 +206,26 @@ class Generation:
                 return f"no server of model {model!r} answers"
         return None
 
-    def plan_steps(
-        self, policy: Policy, facts: RouteFacts, snapshot: Snapshot
-    ) -> Iterator[Plan | None]:
-        """Makes a plan in pieces; see `router.selection.plans.plan_steps`."""
-        unseen = (
-            (class_id, POOLED, ArmView.empty(class_id, facts.arms))
-            for class_id in self.class_ids
-            if class_id not in snapshot.classes
-        )
-        views = chain(unseen, snapshot.views())
-        rng = self._ground.rng
-        return plan_steps(policy, views, facts.arms, version=snapshot.version, rng=rng)
+    def plan_steps(self, route: ServedRoute, past: Past, wall: float) -> Iterator[Plan | None]:
+        """Makes a plan from a route's newest snapshot in pieces; see `router.selection.plans`.
+
+        Args:
+            route: The route.
+            past: What the snapshot was made of.
+            wall: When it was.
+        """
+        policy, snapshot, rng = route.policy, route.snapshot, self._ground.rng
+        arms = route.servers.facts.arms
+        unseen = [class_id for class_id in self.class_ids if class_id not in snapshot.classes]
+        if isinstance(policy, ContextPolicy):
+            parts = {class_id: of.parts for class_id, of in snapshot.classes.items()}
+            known = yield from route.knowing.look(past, parts, wall)
+            classes = (*snapshot.classes, *unseen)
+            yield from context_plan_steps(policy, known, classes, version=snapshot.version, rng=rng)
+            return
+        empty = ((class_id, POOLED, ArmView.empty(class_id, arms)) for class_id in unseen)
+        views = chain(empty, snapshot.views())
+        yield from plan_steps(policy, views, arms, version=snapshot.version, rng=rng)
 
     # --- What is taken over -------------------------------------------------------------------
 
@@ -277,8 +291,24 @@ class Generation:
             ),
         )
         return ServedRoute(
-            route, servers, segments, policy, self._reader(route, known), builder, parts, snapshot
+            route,
+            servers,
+            segments,
+            policy,
+            self._reader(route, known),
+            builder,
+            self._knowing(facts, known),
+            parts,
+            snapshot,
         )
+
+    def _knowing(self, facts: RouteFacts, known: ServedRoute | None) -> Knowing:
+        estimates = self.config.estimates
+        same = known is not None and known.servers.facts.arms == facts.arms
+        if known is not None and same and self._same(lambda config: config.estimates):
+            return known.knowing
+        expected = expectations(facts.arms, self.class_ids, published_priors())
+        return Knowing(facts.arms, expected, estimates.half_life_s)
 
     def _segments(self, known: ServedRoute | None) -> Segments:
         classify = self.config.classify
@@ -333,7 +363,15 @@ def _stamp(classify: Classify) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _policy(route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]) -> Policy:
+@cache
+def published_priors() -> Mapping[str, MethodPrior]:
+    """What is published of methods, read once."""
+    return load_priors()
+
+
+def _policy(
+    route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]
+) -> Policy | ContextPolicy:
     try:
         return build_policy(route.policy.name, route.policy.parameters, facts.arms, classes)
     except ValueError as error:

@@ -139,6 +139,11 @@ class Decision:
     """Arms that were not eligible, with the reason."""
     policy: str
     snapshot_version: int
+    loads: tuple[int, ...] | None = None
+    """Requests it would have met on each arm, in the route's order, itself included; None where the
+    policy did not ask."""
+    prefix: tuple[int, ...] | None = None
+    """Hashes of the beginnings of its prompt, where they were worked out for the choice."""
 
 
 class AttemptEnd(StrEnum):

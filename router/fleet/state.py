@@ -203,13 +203,15 @@ class FleetState:
             pool.table.keep(placement.prefix, chosen.life, now)
         return chosen.begin(now, streamed=placement.streamed)
 
-    def prospects(self, prefix: tuple[int, ...], now: float) -> tuple[Prospect, ...]:
+    def prospects(self, prefix: tuple[int, ...], now: float | None = None) -> tuple[Prospect, ...]:
         """What a request would meet on each arm, in the route's order; nothing is placed.
 
         Args:
             prefix: Hashes of the beginnings of its prompt (`router.fleet.affinity`).
-            now: Monotonic.
+            now: Monotonic; this moment by default.
         """
+        if now is None:
+            now = self._clock.monotonic()
         return tuple([_prospect(pool, prefix, now) for pool in self._pools.values()])
 
     def saw(

@@ -61,6 +61,9 @@ class DecisionRecord(NamedTuple):
             "propensity": decision.propensity,
             "probabilities": dict(decision.probabilities),
             "excluded": dict(decision.excluded),
+            "loads": None
+            if decision.loads is None
+            else dict(zip(decision.probabilities, decision.loads, strict=True)),
             "served_by": outcome.served_by,
             "attempts": [[a.replica_id, a.end.value] for a in outcome.attempts],
             "status": outcome.status.value,

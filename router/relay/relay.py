@@ -258,7 +258,9 @@ class _Run:
         """What placing may look at; the prompt only where there is something to choose from."""
         request = self._ctx.request
         if self._placement is None or not self._placement.prefix:
-            prefix = prefix_of(request) if self._relay.fleet.has_choice(arm_id) else ()
+            prefix = self._decision.prefix
+            if prefix is None:
+                prefix = prefix_of(request) if self._relay.fleet.has_choice(arm_id) else ()
             self._placement = Placement(prefix, len(request.body), streamed=request.stream)
         return self._placement
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from router.estimates.layout import part_of
+from router.fleet.affinity import prefix_of
 from router.fleet.model import RouteFacts
 from router.fleet.state import FleetState
 from router.selection.eligibility import excluded_arms
+from router.selection.moments import moment_of
 from router.selection.plans import Plan
 from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
 
@@ -51,7 +53,14 @@ class Chooser:
         plan = self.plan
         excluded = excluded_arms(self._route, self._fleet, request)
         part = part_of(segment, classification.copy_ratio)
-        odds = plan.odds(classification.class_id, part, excluded)
+        loads = prefix = None
+        if plan.prepared is None:
+            odds = plan.odds(classification.class_id, part, excluded)
+        else:
+            prefix = prefix_of(request)
+            prospects = self._fleet.prospects(prefix)
+            moment = moment_of(request, classification.class_id, part, prospects)
+            odds, loads = plan.odds_at(moment, excluded), moment.load
         arm_id = odds.at(self._uniform())
         return Decision(
             arm_id=arm_id,
@@ -60,4 +69,6 @@ class Chooser:
             excluded=excluded,
             policy=plan.policy,
             snapshot_version=plan.snapshot_version,
+            loads=loads,
+            prefix=prefix,
         )

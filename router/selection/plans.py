@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from policies.base import Policy
+from policies.base import ContextPolicy, Policy, Prepared
+from policies.knowledge import Knowledge, Moment
 from policies.types import Arm, ArmId, ArmView, ClassId, Proposal
 from router.estimates.layout import COPYING, segment_of
 from router.selection.odds import Odds
@@ -35,6 +36,8 @@ class Plan:
     """Classes for which the policy failed; they get the baseline."""
     parts: Mapping[tuple[ClassId, SegmentId], Proposal] = field(default_factory=dict)
     """What is proposed for parts of a class that are told apart."""
+    prepared: Prepared | None = None
+    """Answers for each request by itself; `proposals` is then what it says on an idle fleet."""
     _odds: dict[tuple[ClassId, SegmentId, tuple[ArmId, ...]], Odds] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -54,6 +57,17 @@ class Plan:
             found = Odds.of(self.proposal(class_id, part), self.arms, excluded)
             self._odds[key] = found
         return found
+
+    def odds_at(self, moment: Moment, excluded: Collection[ArmId]) -> Odds:
+        """What a request is drawn by whose policy looks at the moment.
+
+        A policy that fails for a moment costs its request the choice, not the answer.
+
+        Raises:
+            ValueError: No arm is left.
+        """
+        proposal = None if self.prepared is None else _asked(self.prepared, moment, len(self.arms))
+        return Odds.of(proposal or baseline_only(self.arms), self.arms, excluded)
 
     def proposal(self, class_id: ClassId, part: SegmentId = POOLED) -> Proposal:
         """The proposal for a part of a class (`router.estimates.layout.part_of`).
@@ -128,6 +142,59 @@ def plan_steps(
         if count % VIEWS_PER_STEP == 0:
             yield None
     yield Plan(policy.name, version, arms, proposals, tuple(spoiled), parts)
+
+
+def context_plan_steps(
+    policy: ContextPolicy,
+    known: Knowledge,
+    classes: Iterable[ClassId],
+    *,
+    version: int,
+    rng: np.random.Generator,
+) -> Iterator[Plan | None]:
+    """A plan of a policy that answers for each request by itself, in pieces.
+
+    Args:
+        policy: The route's policy.
+        known: All that is known of the route.
+        classes: Those that are shown.
+        version: Of the snapshot that the knowledge goes with.
+        rng: Source of randomness.
+
+    Yields:
+        None after each piece, and the plan at the end.
+    """
+    arms = known.arms
+    try:
+        prepared = policy.prepare(known, rng)
+    except _FLAWS:
+        shown = dict.fromkeys(classes, baseline_only(arms))
+        yield Plan(policy.name, version, arms, shown, tuple(shown))
+        return
+    yield None
+    proposals: dict[ClassId, Proposal] = {}
+    spoiled: list[ClassId] = []
+    for class_id in classes:
+        idle = Moment(class_id, "", (1,) * len(arms), _IDLE_PROMPT, (0,) * len(arms))
+        found = _asked(prepared, idle, len(arms))
+        if found is None:
+            spoiled.append(class_id)
+        proposals[class_id] = found or baseline_only(arms)
+        yield None
+    yield Plan(policy.name, version, arms, proposals, tuple(spoiled), prepared=prepared)
+
+
+_IDLE_PROMPT = 500
+"""Tokens of the prompt for which a plan's proposals are shown. Judgement: a usual one."""
+
+
+def _asked(prepared: Prepared, moment: Moment, arms: int) -> Proposal | None:
+    """What is proposed for a moment; None where that fails or cannot be drawn from."""
+    try:
+        proposal = prepared.propose(moment)
+        return proposal if _usable(proposal, arms) else None
+    except _FLAWS:
+        return None
 
 
 def _proposal(policy: Policy, view: ArmView, rng: np.random.Generator) -> Proposal | None:
