@@ -38,7 +38,7 @@ class Learner:
         seed: int,
         *,
         expected: Expectations | None = None,
-        half_life_s: float = 900.0,
+        half_life_s: float = 3600.0,
     ) -> None:
         self._arms = arms_of(spec)
         self._base = next(index for index, arm in enumerate(self._arms) if arm.baseline)
