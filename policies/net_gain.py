@@ -53,6 +53,9 @@ class NetGainParameters:
         budget: Share that arms may have together that were not shown to be no worse.
         first_budget: The same while a class is unknown, or after drafting changed.
         settle: Answers of a class after which the budget has fallen by two thirds of the way.
+        doubt: Share that is given by draws (Thompson sampling), so that what is uncertain is tried;
+            the rest goes where the expected cost is least.
+        learn: Answers of a class after which that share, from 1, has fallen as far.
         calm: Load at which the budget is half of what it is on an idle fleet.
         floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
@@ -61,13 +64,13 @@ class NetGainParameters:
 
     draws: int = parameter(128, integer(16, 4096))
     control: float = parameter(0.005, number(0.0, 1.0))
-    budget: float = parameter(0.02, number(0.0, 1.0))
+    budget: float = parameter(0.01, number(0.0, 1.0))
     first_budget: float = parameter(0.6, number(0.0, 1.0))
     settle: float = parameter(15.0, number(1.0, 1e6))
     doubt: float = parameter(0.05, number(0.0, 1.0))
     learn: float = parameter(50.0, number(1.0, 1e6))
     calm: float = parameter(32.0, number(1.0, 1e6))
-    floor: float = parameter(0.001, number(0.0, 0.1))
+    floor: float = parameter(0.0005, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 4.0))
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from policies.base import Policy
+from policies.base import ContextPolicy, Policy
 from policies.epsilon_greedy import EpsilonGreedyParameters, build_epsilon_greedy
 from policies.exp3 import Exp3Parameters, build_exp3
 from policies.fixed import FixedParameters, build_fixed
+from policies.linear import LinearParameters, build_linear
+from policies.net_gain import NetGainParameters, build_net_gain
+from policies.of_views import OfViews
 from policies.parameters import decode, suggestion
 from policies.rules import RulesParameters, build_rules
 from policies.thompson import ThompsonParameters, build_thompson
@@ -19,6 +22,7 @@ from policies.ucb import UcbParameters, build_ucb
 
 P = TypeVar("P")
 Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy]
+ContextFactory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], ContextPolicy]
 
 
 class Stability(StrEnum):
@@ -58,6 +62,53 @@ REGISTRY: Mapping[str, Entry] = {
     "thompson": Entry(build_thompson, ThompsonParameters, Stability.BETA, explores=True),
 }
 """The built-in policies by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """One registered policy of moments; attributes as in `Entry`."""
+
+    factory: ContextFactory[Any]
+    parameters: type[Any]
+    stability: Stability
+    explores: bool
+
+
+CONTEXT_REGISTRY: Mapping[str, ContextEntry] = {
+    "linear": ContextEntry(build_linear, LinearParameters, Stability.BETA, explores=True),
+    "net_gain": ContextEntry(build_net_gain, NetGainParameters, Stability.BETA, explores=True),
+}
+"""Policies that are prepared for a route and asked about a moment, by name."""
+
+POLICY_NAMES = (*REGISTRY, *CONTEXT_REGISTRY)
+"""All names that `build_context_policy` knows."""
+
+
+def build_context_policy(
+    name: str,
+    parameters: Mapping[str, object],
+    arms: Sequence[Arm],
+    classes: Collection[ClassId] | None = None,
+) -> ContextPolicy:
+    """Build any policy as one of moments; those of views answer by class, whatever the moment.
+
+    Raises:
+        ValueError: As `build_policy` does.
+
+    Example:
+        >>> from policies.types import ArmId
+        >>> arms = [Arm(ArmId("plain"), "none", baseline=True), Arm(ArmId("fast"), "mtp")]
+        >>> [build_context_policy(name, {}, arms).name for name in ("net_gain", "ucb")]
+        ['net_gain', 'ucb']
+    """
+    entry = CONTEXT_REGISTRY.get(name)
+    if entry is None:
+        if name not in REGISTRY:
+            raise ValueError(f"there is no policy {name!r}; {suggestion(name, POLICY_NAMES)}")
+        return OfViews(build_policy(name, parameters, arms, classes))
+    if sum(arm.baseline for arm in arms) != 1:
+        raise ValueError(f"policy {name!r}: exactly one arm must be the baseline")
+    return entry.factory(decode(entry.parameters, parameters, name), arms, classes)
 
 
 def build_policy(
