@@ -53,6 +53,9 @@ class NetGainParameters:
         budget: Share that arms may have together that were not shown to be no worse.
         first_budget: The same while a class is unknown, or after drafting changed.
         settle: Answers of a class after which the budget has fallen by two thirds of the way.
+        doubt: Share that is given by draws (Thompson sampling), so that what is uncertain is tried;
+            the rest goes where the expected cost is least.
+        learn: Answers of a class after which that share, from 1, has fallen as far.
         calm: Load at which the budget is half of what it is on an idle fleet.
         floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
@@ -61,13 +64,15 @@ class NetGainParameters:
 
     draws: int = parameter(128, integer(16, 4096))
     control: float = parameter(0.005, number(0.0, 1.0))
-    budget: float = parameter(0.02, number(0.0, 1.0))
+    budget: float = parameter(0.01, number(0.0, 1.0))
     first_budget: float = parameter(0.6, number(0.0, 1.0))
     settle: float = parameter(15.0, number(1.0, 1e6))
+    doubt: float = parameter(0.05, number(0.0, 1.0))
+    learn: float = parameter(50.0, number(1.0, 1e6))
     calm: float = parameter(32.0, number(1.0, 1e6))
-    floor: float = parameter(0.001, number(0.0, 0.1))
+    floor: float = parameter(0.0005, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
-    altruism: float = parameter(1.0, number(0.0, 4.0))
+    altruism: float = parameter(1.5, number(0.0, 4.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class _Part:
     hurdle: FloatArray
     output: float
     budget: float
+    doubt: float
     held: tuple[int, ...]
 
 
@@ -153,6 +159,10 @@ class NetGainPlan:
         given, base = self._p, self._known.baseline
         arms = len(cost)
         p = np.bincount(cost.argmin(axis=0), minlength=arms) / given.draws
+        best = scores.copy()
+        best[[*gone, *part.held]] = np.inf
+        p *= part.doubt
+        p[best.argmin()] += 1.0 - part.doubt
         if base not in gone:
             better = (cost <= cost[base]).mean(axis=1)
             unproven = [
@@ -190,15 +200,15 @@ class NetGainPlan:
         rng = np.random.default_rng((self._seed, *f"{class_id}/{name}".encode()))
         if name:
             above = self._part(class_id, parent(name))
-            log_tau, budget, held = above.log_tau, above.budget, above.held
+            log_tau, budget, doubt, held = above.log_tau, above.budget, above.doubt, above.held
         else:
             above = None
             log_tau = self._tau.get(class_id, self._of_any_class())
-            budget = given.first_budget
+            budget, doubt = given.first_budget, 1.0
             held = tuple(belief.held_back) if belief is not None else ()
         output = float(typical_tokens(class_id)) if above is None else above.output
         if belief is None:
-            return _Part(log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, held)
+            return _Part(log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, doubt, held)
         if above is not None:
             log_tau = of_part(log_tau, belief.drafting, known.arms, rng)
             rate = np.exp(-log_tau) * above.rate * np.exp(above.log_tau)
@@ -208,13 +218,14 @@ class NetGainPlan:
             budget = given.budget + (given.first_budget - given.budget) * math.exp(
                 -_settled(belief) / given.settle
             )
+            doubt = given.doubt + (1.0 - given.doubt) * math.exp(-_settled(belief) / given.learn)
         a, b = failure_posterior(belief.view)
         failed = np.minimum(rng.beta(a, b, (draws, arms)).T, _SURE_TO_FAIL)
         told = belief.output_tokens
         if told is not None and 0.0 < told <= _MOST_TOKENS:
             output = told
         hurdle = 1.0 / (1.0 - failed) if above is None else above.hurdle
-        return _Part(log_tau, rate, hurdle, output, budget, held)
+        return _Part(log_tau, rate, hurdle, output, budget, doubt, held)
 
     def _of_any_class(self) -> FloatArray:
         """Draws for a class nothing is known or published of: those of the others in turn."""

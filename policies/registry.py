@@ -11,7 +11,9 @@ from policies.base import ContextPolicy, Policy
 from policies.epsilon_greedy import EpsilonGreedyParameters, build_epsilon_greedy
 from policies.exp3 import Exp3Parameters, build_exp3
 from policies.fixed import FixedParameters, build_fixed
+from policies.linear import LinearParameters, build_linear
 from policies.net_gain import NetGainParameters, build_net_gain
+from policies.of_views import OfViews
 from policies.parameters import decode, suggestion
 from policies.rules import RulesParameters, build_rules
 from policies.thompson import ThompsonParameters, build_thompson
@@ -19,7 +21,8 @@ from policies.types import Arm, ClassId
 from policies.ucb import UcbParameters, build_ucb
 
 P = TypeVar("P")
-Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy | ContextPolicy]
+Factory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], Policy]
+ContextFactory = Callable[[P, Sequence[Arm], Collection[ClassId] | None], ContextPolicy]
 
 
 class Stability(StrEnum):
@@ -54,12 +57,58 @@ REGISTRY: Mapping[str, Entry] = {
     "epsilon_greedy": Entry(
         build_epsilon_greedy, EpsilonGreedyParameters, Stability.BETA, explores=True
     ),
-    "net_gain": Entry(build_net_gain, NetGainParameters, Stability.BETA, explores=True),
     "exp3": Entry(build_exp3, Exp3Parameters, Stability.BETA, explores=True),
     "ucb": Entry(build_ucb, UcbParameters, Stability.BETA, explores=True),
     "thompson": Entry(build_thompson, ThompsonParameters, Stability.BETA, explores=True),
 }
 """The built-in policies by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """One registered policy of moments; attributes as in `Entry`."""
+
+    factory: ContextFactory[Any]
+    parameters: type[Any]
+    stability: Stability
+    explores: bool
+
+
+CONTEXT_REGISTRY: Mapping[str, ContextEntry] = {
+    "linear": ContextEntry(build_linear, LinearParameters, Stability.BETA, explores=True),
+    "net_gain": ContextEntry(build_net_gain, NetGainParameters, Stability.BETA, explores=True),
+}
+"""Policies that are prepared for a route and asked about a moment, by name."""
+
+POLICY_NAMES = (*REGISTRY, *CONTEXT_REGISTRY)
+"""All names that `build_context_policy` knows."""
+
+
+def build_context_policy(
+    name: str,
+    parameters: Mapping[str, object],
+    arms: Sequence[Arm],
+    classes: Collection[ClassId] | None = None,
+) -> ContextPolicy:
+    """Build any policy as one of moments; those of views answer by class, whatever the moment.
+
+    Raises:
+        ValueError: As `build_policy` does.
+
+    Example:
+        >>> from policies.types import ArmId
+        >>> arms = [Arm(ArmId("plain"), "none", baseline=True), Arm(ArmId("fast"), "mtp")]
+        >>> [build_context_policy(name, {}, arms).name for name in ("net_gain", "ucb")]
+        ['net_gain', 'ucb']
+    """
+    entry = CONTEXT_REGISTRY.get(name)
+    if entry is None:
+        if name not in REGISTRY:
+            raise ValueError(f"there is no policy {name!r}; {suggestion(name, POLICY_NAMES)}")
+        return OfViews(build_policy(name, parameters, arms, classes))
+    if sum(arm.baseline for arm in arms) != 1:
+        raise ValueError(f"policy {name!r}: exactly one arm must be the baseline")
+    return entry.factory(decode(entry.parameters, parameters, name), arms, classes)
 
 
 def build_policy(
@@ -69,7 +118,7 @@ def build_policy(
     classes: Collection[ClassId] | None = None,
     *,
     registry: Mapping[str, Entry] = REGISTRY,
-) -> Policy | ContextPolicy:
+) -> Policy:
     """Build a policy by name; everything given is checked, nothing unknown passes.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 
 from policies.base import ContextPolicy, Policy
 from policies.priors import MethodPrior
-from policies.registry import build_policy
+from policies.registry import REGISTRY, build_context_policy, build_policy
 from policies.types import ArmView, ClassId
 from router.admission.admission import Admission
 from router.admission.tenants import CredentialTenants
@@ -372,7 +372,9 @@ def published_priors() -> Mapping[str, MethodPrior]:
 def _policy(
     route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]
 ) -> Policy | ContextPolicy:
+    name = route.policy.name
+    build = build_policy if name in REGISTRY else build_context_policy
     try:
-        return build_policy(route.policy.name, route.policy.parameters, facts.arms, classes)
+        return build(name, route.policy.parameters, facts.arms, classes)
     except ValueError as error:
         raise ConfigError(f"routes[{index}].policy: {error}") from error

@@ -86,7 +86,7 @@ def belief(
     half_life_s: float,
     *,
     since_s: FloatArray | None = None,
-    before: Collection[int] = (),
+    before: Collection[int] | None = None,
 ) -> Belief:
     """What is known of a class or part.
 
@@ -96,7 +96,7 @@ def belief(
         rows: Its sums.
         half_life_s: Age at which a sum counts half.
         since_s: How long ago drafting changed, by arm (`changed_s` of its class); infinite for never.
-        before: Arms that the guard held back until now.
+        before: Arms that the guard held back until now; None for a part, which its class guards.
     """
     base = next(index for index, arm in enumerate(arms) if arm.baseline)
     if since_s is None:
@@ -106,23 +106,24 @@ def belief(
     kept = np.where(ages[:, None] <= since_s, 1.0, _FORGOTTEN) * weight[:, None]
     kept[:, base] = weight
     found = np.einsum("ra,rfa->fa", kept, rows.sums)
-    ended = weight @ rows.sums[:, _ENDED].reshape(len(ages), -1)
-    served, failed = ended.reshape(2, -1)
+    ended = rows.sums[:, _ENDED].reshape(len(ages), -1)
+    served, failed = (weight @ ended).reshape(2, -1)
     costs = rows.sums[:, _COST] * kept[:, None, :]
     starts = _strata(ages)
     strata = np.add.reduceat(costs, starts, axis=0) if len(starts) else costs
     strata = strata / np.array([1.0, FIXED_POINT, FIXED_POINT])[:, None]
     view = ArmView(class_id, arms, strata[:, 0], strata[:, 1], strata[:, 2], served, failed)
-    recent = np.exp2(-np.maximum(ages, 0.0) / RECENT_S) @ rows.sums[:, _ENDED].reshape(
-        len(ages), -1
-    )
+    held = {}
+    if before is not None:
+        recent = np.exp2(-np.maximum(ages, 0.0) / RECENT_S) @ ended
+        held = held_back(recent.reshape(2, -1), strata.sum(axis=0), base, before)
     reported, tokens = found[_OUTPUT].sum(axis=1)
     last = float(since_s.min(initial=np.inf))
     return Belief(
         view=view,
         drafting=_drafting(found),
         output_tokens=float(tokens / reported) if reported > 0.0 else None,
-        held_back=held_back(recent.reshape(2, -1), strata.sum(axis=0), base, before),
+        held_back=held,
         settled=None if np.isinf(last) else float(rows.sums[ages <= last, 0].sum()),
     )
 
@@ -294,7 +295,7 @@ def knowledge(
         beliefs={
             (class_id, part): belief(
                 class_id, arms, found, half_life_s,
-                since_s=since.get(class_id), before=(before or {}).get(class_id, ()),
+                since_s=since.get(class_id), before=None if part else (before or {}).get(class_id, ()),
             )
             for (class_id, part), found in whole.items()
         },

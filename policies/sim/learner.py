@@ -23,6 +23,11 @@ from policies.types import Arm, ArmId
 REFRESH_S: Final = 1.0
 """Least time between two looks at the sums, as in a proxy."""
 
+HALF_LIFE_S: Final = 3600.0
+"""Age at which an observation counts half. Long, since abrupt changes are found and what was before
+them forgotten at once; with a quarter of it an arm that loses is tried again and again where
+requests are rare (docs/policies.md)."""
+
 _NEWS: Final = (300, 8)
 """With so many answers behind, so many more are waited for before all is prepared anew: a saving of
 the simulation in worlds where requests are rare; `docs/policies.md` has what it costs."""
@@ -38,8 +43,11 @@ class Learner:
         seed: int,
         *,
         expected: Expectations | None = None,
-        half_life_s: float = 900.0,
+        half_life_s: float = HALF_LIFE_S,
+        holdout: float = 0.0,
     ) -> None:
+        self.held_out: set[int] = set()
+        """Numbers of the requests that went to the baseline whatever the policy would have said."""
         self._arms = arms_of(spec)
         self._base = next(index for index, arm in enumerate(self._arms) if arm.baseline)
         self._policy = policy
@@ -48,9 +56,15 @@ class Learner:
         self._plan: Prepared | None = None
         self._made_s = -np.inf
         self._learned = self._news = 0
+        self._holdout = holdout
+        self._coins = np.random.default_rng((seed, 78))
 
     def choose(self, ask: Ask, loads: Sequence[PoolLoad]) -> Choice:
         """Draw by what the policy proposes."""
+        if self._holdout > 0.0 and loads[self._base].up:
+            if float(self._coins.random()) < self._holdout:
+                self.held_out.add(ask.index)
+                return Choice(self._base)
         proposal = self._prepared(ask.at_s).propose(moment_of(ask, loads))
         up = np.array([load.up > 0 for load in loads])
         p = masked(proposal.probabilities, up, self._base)

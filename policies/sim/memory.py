@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -76,7 +76,7 @@ class Memory:
         self._series: dict[_Key, _Series] = {}
         self._beliefs: dict[_Key, Belief] = {}
         self._changed: dict[ClassId, FloatArray] = {}
-        self._news: set[_Key] = set()
+        self._held: dict[ClassId, Mapping[int, str]] = {}
         self._made_s = -np.inf
         self._steps = np.zeros((len(STEP_FIELDS), size))
         self._first = np.zeros((BANDS, len(PREFILL_FIELDS), size))
@@ -95,7 +95,7 @@ class Memory:
             if series is None:
                 series = self._series[key] = _Series(len(self._arms))
             series.add(self._slot, arm, values)
-            self._news.add(key)
+            self._beliefs.pop(key, None)
             if not key[1]:
                 break
             key = (class_id, parent(key[1]))
@@ -125,16 +125,14 @@ class Memory:
     def knowledge(self, at_s: float) -> Knowledge:
         """All that was learned."""
         if at_s - self._made_s > _STALE_S:
-            self._news, self._made_s = set(self._series), at_s
-        for key in sorted(self._news):
-            self._renew(key, at_s)
-        self._news.clear()
+            self._beliefs.clear()
+            self._made_s = at_s
         weight = 2.0 ** (-max(at_s - (self._slot + 1) * SLOT_S, 0.0) / self._half_life_s)
         steps = step_ratios(self._steps * weight)
         first, offset = prefill_ratios(self._first * weight, steps)
         return Knowledge(
             arms=self._arms,
-            beliefs=dict(self._beliefs),
+            beliefs=_Beliefs(self, at_s),
             steps=steps,
             prefill=first,
             prefill_offset=offset,
@@ -143,20 +141,54 @@ class Memory:
             step_priors=self._expected.steps,
         )
 
-    def _renew(self, key: _Key, at_s: float) -> None:
+    def keys(self) -> Collection[_Key]:
+        """Classes and parts something is known of."""
+        return self._series.keys()
+
+    def belief(self, key: _Key, at_s: float) -> Belief:
+        """What is known of a class or part."""
+        found = self._beliefs.get(key)
+        if found is not None:
+            return found
         class_id, part = key
         rows = self._series[key].rows(at_s)
+        held = self._held.get(class_id, {})
         if not part:
             self._changed[class_id] = changed_s(rows, self._base)
-        before = self._beliefs.get(key)
-        self._beliefs[key] = belief(
+        found = self._beliefs[key] = belief(
             class_id,
             self._arms,
             rows,
             self._half_life_s,
             since_s=self._changed.get(class_id),
-            before=() if before is None else before.held_back,
+            before=None if part else held,
         )
+        if not part:
+            self._held[class_id] = found.held_back
+        return found
+
+
+class _Beliefs(Mapping[_Key, Belief]):
+    """Beliefs of a moment, each made when it is first asked for: most parts are not, in a second."""
+
+    def __init__(self, memory: Memory, at_s: float) -> None:
+        self._memory, self._at_s = memory, at_s
+        self._made: dict[_Key, Belief] = {}
+
+    def __getitem__(self, key: _Key) -> Belief:
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self._memory.belief(key, self._at_s)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._memory.keys()  # noqa: SIM118 - it is no mapping
+
+    def __iter__(self) -> Iterator[_Key]:
+        return iter(self._memory.keys())
+
+    def __len__(self) -> int:
+        return len(self._memory.keys())
 
 
 def trial_of(outcome: Outcome, arm: Arm) -> Trial:

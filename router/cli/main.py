@@ -20,6 +20,7 @@ from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
+from router.cli.simulate import DEFAULT_POLICIES, simulate
 from router.cli.simfleet import simfleet
 from router.cli.status import render_state, watch
 from router.config.load import load_config
@@ -206,6 +207,44 @@ def report_command(
     """Tell which distinctions between requests earn their keep: classes, segments, copying."""
     made = report(fetch_state(url))
     sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
+
+
+@app.command("simulate")
+def simulate_command(  # noqa: PLR0913 - one for each option
+    worlds: Annotated[
+        list[str] | None,
+        typer.Argument(help="Worlds by name, or files of worlds; all that ship if none."),
+    ] = None,
+    *,
+    policies: Annotated[
+        str, typer.Option(help="Comma-separated; `net_gain-` is told no published numbers.")
+    ] = ",".join(DEFAULT_POLICIES),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests of a run; those of the world if left out.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Worlds that run at once; as many as there are cores.")
+    ] = None,
+    holdout: Annotated[
+        float, typer.Option(min=0.0, max=0.5, help="Share held out for the baseline, counted apart.")
+    ] = 0.01,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for report, pictures and results; what is there is not run again."),
+    ] = None,
+) -> None:
+    """Let policies route simulated fleets, and tell what they gain over plain decoding."""
+    text = simulate(
+        worlds or [],
+        entrants=policies.split(","),
+        seeds=seeds,
+        requests=requests,
+        jobs=jobs,
+        holdout=holdout,
+        out=out,
+    )
+    _out.print(text, soft_wrap=True)
 
 
 @app.command()

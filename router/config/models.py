@@ -674,7 +674,9 @@ class Policy(Model):
     """How traffic is shared out."""
 
     name: str = Field(
-        "thompson", description="thompson, epsilon_greedy, ucb, exp3, rules or fixed."
+        "thompson", description=(
+            "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see docs/policies.md."
+        ),
     )
     parameters: dict[str, object] = Field(
         default_factory=dict, description="Parameters of that policy; see docs/policies.md."

@@ -1,0 +1,74 @@
+"""`specroute simulate`: policies in worlds, over seeds, as a table and a picture."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from policies.parameters import suggestion
+from router.simulate.contest import ENTRANTS, Contest, Job, Scores
+from router.simulate.load import load_world, world_names
+from router.simulate.picture import picture
+from router.simulate.tables import report
+
+DEFAULT_POLICIES = ("net_gain", "thompson", "rules", "least_loaded")
+
+
+def simulate(  # noqa: PLR0913 - one for each option of the command
+    worlds: Sequence[str],
+    *,
+    entrants: Sequence[str],
+    seeds: int,
+    requests: int | None,
+    jobs: int | None,
+    holdout: float,
+    out: Path | None,
+) -> str:
+    """Run what was asked for, with progress on standard error; returns Markdown.
+
+    Raises:
+        typer.BadParameter: There is no such policy or world.
+    """
+    for name in entrants:
+        if name not in ENTRANTS:
+            raise typer.BadParameter(f"there is no policy {name!r}; {suggestion(name, ENTRANTS)}")
+    names = tuple(worlds) or world_names()
+    try:
+        specs = {name: load_world(name) for name in names}
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    contest = Contest(
+        [
+            Job(name, seed, tuple(entrants), requests, holdout)
+            for seed in range(seeds)
+            for name in names
+        ],
+        out,
+    )
+    results = follow(contest, jobs or os.cpu_count() or 1)
+    text = report(results)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.md").write_text(text + "\n", "utf-8")
+        for spec in specs.values():
+            pools = [pool.name for pool in spec.pools]
+            (out / f"{spec.name}.svg").write_text(picture(spec.name, results, pools), "utf-8")
+    return text
+
+
+def follow(contest: Contest, jobs: int) -> list[Scores]:
+    """Run a contest, showing how far it is."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as shown:
+        task = shown.add_task("worlds", total=contest.runs)
+
+        def progress(item: Scores) -> None:
+            shown.update(task, advance=1, description=f"{item.world}, seed {item.seed}")
+
+        return contest.results(jobs, progress)
