@@ -227,11 +227,14 @@ def simulate_command(  # noqa: PLR0913 - one for each option
         int | None, typer.Option(min=1, help="Worlds that run at once; as many as there are cores.")
     ] = None,
     holdout: Annotated[
-        float, typer.Option(min=0.0, max=0.5, help="Share held out for the baseline, counted apart.")
+        float,
+        typer.Option(min=0.0, max=0.5, help="Share held out for the baseline, counted apart."),
     ] = 0.01,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for report, pictures and results; what is there is not run again."),
+        typer.Option(
+            help="Folder for report, pictures and results; what is there is not run again."
+        ),
     ] = None,
 ) -> None:
     """Let policies route simulated fleets, and tell what they gain over plain decoding."""

@@ -64,7 +64,12 @@ def simulate(  # noqa: PLR0913 - one for each option of the command
 
 def follow(contest: Contest, jobs: int) -> list[Scores]:
     """Run a contest, showing how far it is."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(file=sys.stderr)) as shown:
         task = shown.add_task("worlds", total=contest.runs)
 

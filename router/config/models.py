@@ -674,7 +674,8 @@ class Policy(Model):
     """How traffic is shared out."""
 
     name: str = Field(
-        "thompson", description=(
+        "thompson",
+        description=(
             "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see docs/policies.md."
         ),
     )

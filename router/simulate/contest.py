@@ -207,7 +207,10 @@ def scores(
         ),
         shares={
             str(name): tuple(
-                (np.bincount(run.pool[classes == name].astype(int), minlength=pools) / int((classes == name).sum())).tolist()
+                (
+                    np.bincount(run.pool[classes == name].astype(int), minlength=pools)
+                    / int((classes == name).sum())
+                ).tolist()
             )
             for name in sorted(set(run.classes))
         },

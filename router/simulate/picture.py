@@ -53,7 +53,9 @@ def _regret(rows: dict[str, list[Scores]]) -> tuple[str, int]:
         out.append(_text(_LEFT - 8, at + 4, f"{value:,.0f}", anchor="end"))
     for number, (name, line) in enumerate(lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        out.append(f'<path d="{_path(line, low, high)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        out.append(
+            f'<path d="{_path(line, low, high)}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
+        )
         out.append(_text(_LEFT + _PLOT + 14, 40 + 18 * number, name, colour=colour))
     return "".join(out), _PANEL + 20
 

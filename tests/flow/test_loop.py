@@ -68,17 +68,21 @@ async def streamed(app: Application, first: bytes, seen: asyncio.Queue[None]) ->
         assert (await client.rest()).endswith(wire.DONE)
 
 
+@pytest.mark.parametrize("policy", ["thompson", "net_gain"])
 async def test_traffic_moves_to_the_faster_pool(
-    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path, policy: str
 ) -> None:
-    """A pool measured three times as fast gets nearly everything after the next refresh."""
+    """A pool measured three times as fast gets nearly everything after the next refresh.
+
+    Whether the policy looks at classes once a refresh, or at each request.
+    """
     clock, seen = ManualClock(), asyncio.Queue[None]()
     first, slow = timed_script(clock, seen, ttft_s=0.3, tpot_s=0.06)
     _, quick = timed_script(clock, seen, ttft_s=0.1, tpot_s=0.02)
     plain.always(lambda _: slow)
     fast.always(lambda _: quick)
     pools = (pool("plain", plain), pool("fast", fast, method="draft_model"))
-    config = config_of(*pools, folder=tmp_path, policy={"name": "thompson"})
+    config = config_of(*pools, folder=tmp_path, policy={"name": policy})
     app = await start(config, clock)
 
     def chances() -> dict[str, float]:
@@ -106,8 +110,9 @@ async def test_traffic_moves_to_the_faster_pool(
     for arm, n in counted.items():
         assert (cell(app, arm)["ok"], cell(app, arm)["tokens"]) == (n, n * TOKENS)
     assert cell(app, "fast")["tpot_s"]["p50"] == pytest.approx(0.02, rel=0.1)
-    assert cell(app, "fast")["gain"]["low"] > 0.4
-    assert cell(app, "fast")["verdict"] == "gain"
+    if policy == "thompson":  # the other leaves the baseline too little for a verdict that soon
+        assert cell(app, "fast")["gain"]["low"] > 0.4
+        assert cell(app, "fast")["verdict"] == "gain"
 
     text = (await get(app.admin_url, "/metrics")).body.decode()
     class_id = after[0]["class"]

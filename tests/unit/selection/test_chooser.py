@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.base import Prepared
+from policies.knowledge import Moment
 from policies.types import ArmId, Proposal
-from router.fleet.state import FleetState
+from router.fleet.state import FleetState, Placement
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan
 from router.types import Decision, SegmentId
@@ -112,3 +114,72 @@ def test_propensities_are_exact(u: float, weights: list[int], down: set[ArmId]) 
     assert sum(made.probabilities.values()) == pytest.approx(1.0)
     assert made.propensity == made.probabilities[made.arm_id] > 0
     assert all(made.probabilities[arm_id] == 0.0 for arm_id in made.excluded)
+
+
+class Watching:
+    """A prepared policy that sends requests to the arm with the least load, and keeps moments."""
+
+    def __init__(self) -> None:
+        self.moments: list[Moment] = []
+
+    def propose(self, moment: Moment) -> Proposal:
+        """All to one arm."""
+        self.moments.append(moment)
+        best = int(np.argmin([load or 99 for load in moment.load]))
+        return Proposal(np.eye(len(moment.load))[best], np.zeros(len(moment.load)))
+
+
+class Broken:
+    """A prepared policy with a flaw."""
+
+    def propose(self, moment: Moment) -> Proposal:
+        """Fails."""
+        raise ZeroDivisionError(moment)
+
+
+def asked(prepared: Prepared, fleet: FleetState) -> Decision:
+    """The decision of a policy that looks at the moment."""
+    made = replace(plan(1.0, 0.0, 0.0), prepared=prepared)
+    chooser = Chooser(FACTS, fleet, made, uniform=lambda: 0.5)
+    body = request(messages=[{"role": "user", "content": "x" * 5000}])
+    return chooser.choose(body, classification("chat"), SegmentId("a1"))
+
+
+def test_a_policy_of_moments_is_told_what_the_request_would_meet() -> None:
+    """And the decision keeps the load by arm, so that it can be judged later."""
+    fleet, watching = FleetState(FACTS), Watching()
+    held = [fleet.lease(arm, now=0.0) for arm in (PLAIN, PLAIN, THIRD)]
+    made = asked(watching, fleet)
+    assert (made.arm_id, made.loads) == (FAST, (3, 1, 2))
+    [moment] = watching.moments
+    assert (moment.class_id, moment.part, moment.load) == (CHAT, "a1", (3, 1, 2))
+    assert moment.prompt_tokens > 1000
+    assert len(held) == 3
+
+
+def test_the_beginnings_of_a_prompt_are_worked_out_once() -> None:
+    """The relay places by the same hashes, and the next turn finds what is cached."""
+    fleet, watching = FleetState(FACTS), Watching()
+    first = asked(watching, fleet)
+    assert first.prefix
+    lease = fleet.lease(first.arm_id, Placement(first.prefix, 5000), now=fleet._clock.monotonic())
+    assert lease is not None
+    asked(watching, fleet)
+    cached = watching.moments[-1].cached_tokens
+    assert cached[FACTS.arms.index(FACTS.pools[first.arm_id].arm)] > 1000
+
+
+def test_a_policy_that_fails_for_a_moment_costs_the_choice_alone() -> None:
+    """Plain decoding serves."""
+    assert asked(Broken(), FleetState(FACTS)).arm_id == PLAIN
+
+
+def test_a_mask_holds_for_policies_of_moments_too() -> None:
+    """An arm without a server is never drawn, whatever is proposed."""
+    fleet = FleetState(FACTS)
+    fleet.mark(FACTS.pools[FAST].replicas[0], up=False, now=0.0)
+    made = asked(Watching(), fleet)
+    assert made.arm_id in (PLAIN, THIRD)
+    assert made.excluded == {FAST: "no_server_available"}
+    assert made.loads is not None
+    assert made.loads[1] == 0

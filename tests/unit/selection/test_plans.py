@@ -7,9 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from policies.knowledge import Knowledge, Moment, Ratios
 from policies.types import ArmView, ClassId, Proposal
 from router.selection import plans
-from router.selection.plans import VIEWS_PER_STEP, Plan, baseline_only, make_plan, plan_steps
+from router.selection.plans import (
+    VIEWS_PER_STEP,
+    Plan,
+    baseline_only,
+    context_plan_steps,
+    make_plan,
+    plan_steps,
+)
 from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN
 
@@ -164,3 +172,63 @@ def test_the_number_of_kept_odds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     shares = [made.odds(CHAT, name, ()).probabilities[FAST] for name in names]
     assert shares == [0.1, 0.0, 0.0, 0.1]
     assert len(made._odds) <= 2
+
+
+@dataclass
+class Prepares:
+    """A policy of moments that prepares itself, or fails at it."""
+
+    answer: list[float] | Exception
+    flawed: bool = False
+    name: str = "prepares"
+
+    def prepare(self, known: Knowledge, rng: np.random.Generator) -> Prepares:
+        """Itself."""
+        del known, rng
+        if self.flawed:
+            raise ValueError("x")
+        return self
+
+    def propose(self, moment: Moment) -> Proposal:
+        """The answer, whatever the moment."""
+        del moment
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return Proposal(np.array(self.answer), np.zeros(len(self.answer)))
+
+
+def context_plan(policy: Prepares) -> Plan:
+    """The plan that comes of it."""
+    known = Knowledge(ARMS, {}, Ratios.none(2), Ratios.none(2))
+    rng = np.random.default_rng(0)
+    *_, made = context_plan_steps(policy, known, (CHAT, CODE), version=5, rng=rng)
+    assert made is not None
+    return made
+
+
+def test_a_plan_of_a_policy_of_moments_shows_what_it_says_on_an_idle_fleet() -> None:
+    """And asks it for each request."""
+    made = context_plan(Prepares([0.25, 0.75]))
+    assert (made.policy, made.snapshot_version, made.spoiled) == ("prepares", 5, ())
+    assert made.proposal(CHAT).probabilities.tolist() == [0.25, 0.75]
+    moment = Moment(CHAT, "", (1, 9), 10, (0, 0))
+    assert made.odds_at(moment, ()).probabilities == {PLAIN: 0.25, FAST: 0.75}
+    assert made.odds_at(moment, (FAST,)).probabilities == {PLAIN: 1.0, FAST: 0.0}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Prepares([0.5, 0.5], flawed=True),
+        Prepares(ZeroDivisionError()),
+        Prepares([float("nan"), 1.0]),
+        Prepares([0.5, 0.2]),
+    ],
+)
+def test_a_flawed_policy_of_moments_leaves_plain_decoding(policy: Prepares) -> None:
+    """For every class and moment; the plan says which classes."""
+    made = context_plan(policy)
+    assert set(made.spoiled) == {CHAT, CODE}
+    assert made.proposal(CHAT).probabilities.tolist() == [1.0, 0.0]
+    odds = made.odds_at(Moment(CHAT, "", (1, 1), 10, (0, 0)), ())
+    assert odds.probabilities == {PLAIN: 1.0, FAST: 0.0}
