@@ -68,6 +68,7 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "propensity": 0.25,
         "probabilities": {"fast": 0.25, "plain": 0.75},
         "excluded": {"plain": "why"},
+        "loads": None,
         "served_by": "fast",
         "attempts": [["fast/0", "answered"]],
         "status": "ok",
