@@ -7,7 +7,7 @@ from functools import partial
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
-from policies.types import Status, Trial
+from policies.types import ArmId, Status, Trial
 from router.clock import Clock
 from router.engines.counters import COUNTERS_MOVE, Moves
 from router.estimates.extras import made_by, more_cells
@@ -22,6 +22,10 @@ from router.observe.metrics import Metrics
 from router.types import AttemptEnd, Decision, Outcome, RequestContext, TenantId
 
 _log = logging.getLogger("specroute.recorder")
+
+_ENOUGH_TOLD = 100
+"""Answers in a row with records of their own after which the engine's counters are not needed. One
+without begins anew."""
 
 
 class Recorder:
@@ -56,6 +60,8 @@ class Recorder:
             if interval_s(pool) > 0
         }
         """When counters move, of the pools whose counters are read."""
+        self._told: dict[ArmId, int] = {}
+        """Answers of a pool in a row that brought records of their own."""
         self._metrics = metrics
         self._decision_log = decision_log
         self._clock = clock
@@ -83,6 +89,8 @@ class Recorder:
             self._metrics.observe(made.model, class_id, made.decision, outcome)
             sums = increments(trial, typical_tokens(class_id))
             moves = self._moves.get(arm_id)
+            if moves is not None and self._speaks_for_itself(trial):
+                moves = None
             return Learned(
                 model=made.model,
                 arm_id=arm_id,
@@ -105,6 +113,14 @@ class Recorder:
             # See above.
             self._failed(made.request_id)
             return None
+
+    def _speaks_for_itself(self, trial: Trial) -> bool:
+        """Whether the answers of an arm bring records, so that nobody asks its counters."""
+        if trial.status is not Status.OK or trial.tokens is None:
+            return self._told.get(trial.arm_id, 0) >= _ENOUGH_TOLD
+        told = 0 if trial.spec is None else self._told.get(trial.arm_id, 0) + 1
+        self._told[trial.arm_id] = told
+        return told > _ENOUGH_TOLD
 
     def _failed(self, request_id: str) -> None:
         self._metrics.recorder_errors.inc()

@@ -11,7 +11,7 @@ import pytest
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
 from policies.estimators.increments import effect_fields
-from policies.types import Status, Trial
+from policies.types import SpecUsage, Status, Trial
 from router.estimates.history import History
 from router.estimates.layout import month_of, slot_at
 from router.estimates.writer import Writer
@@ -27,6 +27,7 @@ from tests.support.builders import (
     context,
     decision,
     outcome,
+    pool,
     request,
     route_facts,
 )
@@ -184,3 +185,29 @@ def test_the_wait_for_a_place_counts_for_no_arm() -> None:
     waited = outcome(ttft_s=0.25 + 4.0, e2e_s=1.25 + 4.0)
     learned = trial_of(replace(ctx, queue_s=4.0), decision(FAST), waited)
     assert learned == replace(at_once, queue_s=4.0)
+
+
+async def claimed(*answers: tuple[int, SpecUsage | None]) -> int:
+    """Tokens that are claimed of the counters after so many answers of 30 tokens, kind by kind."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    writer = Writer(store, clock, prefix="p", ttl_s=10_000)
+    route = route_facts(pool("plain", engine="vllm"), pool("fast", method="mtp", engine="vllm"))
+    recorder = Recorder(writer, Metrics(), DecisionLog(None), clock, route=route)
+    for count, spec in answers:
+        for _ in range(count):
+            recorder.record(context(), decision(), outcome(tokens=30, spec=spec))
+    await writer.flush()
+    begun = slot_at(clock.wall())
+    clock.advance(600.0)
+    history = History(store, writer.slots, prefix="p", model="m")
+    made = await history.read_made(range(begun - 2, begun + 1))
+    return sum(sum(of.values()) for of in made.values())
+
+
+async def test_tokens_are_claimed_for_counters_only_where_answers_do_not_speak() -> None:
+    """After a hundred answers with records nobody asks the counters; one without begins anew."""
+    told = SpecUsage(15, 40, 15)
+    assert await claimed((150, None)) == 4500
+    assert await claimed((150, told)) == 3000
+    assert await claimed((150, told), (1, None), (1, told)) == 3060
