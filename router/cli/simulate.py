@@ -20,7 +20,7 @@ from router.simulate.tables import report
 DEFAULT_POLICIES = ("net_gain", "thompson", "rules", "least_loaded")
 
 
-def simulate(  # noqa: PLR0913 - one for each option of the command
+def simulate(
     worlds: Sequence[str],
     *,
     entrants: Sequence[str],
@@ -64,7 +64,12 @@ def simulate(  # noqa: PLR0913 - one for each option of the command
 
 def follow(contest: Contest, jobs: int) -> list[Scores]:
     """Run a contest, showing how far it is."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(file=sys.stderr)) as shown:
         task = shown.add_task("worlds", total=contest.runs)
 
