@@ -54,7 +54,8 @@ def draw_log_tau(
         centre = np.log(np.where(published, prior, _UNKNOWN_TAU))
         cell_sd = np.where(published, *_CELL_SD)
         value, variance = _measured(known, classes, a)
-        log = _pooled(value - centre, variance, cell_sd, _ARM_SD[not published.any()], draws, rng)
+        deviation = (value - centre, variance)
+        log = _pooled(deviation, cell_sd, _ARM_SD[not published.any()], draws, rng)
         most = np.log1p(arm.num_speculative_tokens or _MOST_K)
         for c, class_id in enumerate(classes):
             found[class_id][a] = np.clip(centre[c] + log[c], 0.0, most)
@@ -115,7 +116,9 @@ def of_part(
     """
     value, variance = log_tau(d)
     sd = np.array([0.0 if arm.method == _PLAIN else _PART_SD for arm in arms])
-    trust = np.where(np.isfinite(variance), sd**2 / (sd**2 + np.where(sd > 0.0, variance, 1.0)), 0.0)
+    trust = np.where(
+        np.isfinite(variance), sd**2 / (sd**2 + np.where(sd > 0.0, variance, 1.0)), 0.0
+    )
     left = sd * np.sqrt(1.0 - trust)
     drawn = parent + trust[:, None] * (value[:, None] - parent)
     found: FloatArray = drawn + left[:, None] * rng.standard_normal(parent.shape)
@@ -124,14 +127,14 @@ def of_part(
 
 
 def _pooled(
-    z: FloatArray,
-    variance: FloatArray,
+    measured: tuple[FloatArray, FloatArray],
     cell_sd: FloatArray,
     arm_sd: float,
     draws: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Draws of deviations, shape (classes, draws), from noisy ones."""
+    """Draws of deviations, shape (classes, draws), from noisy ones and their variances."""
+    z, variance = measured
     weight = np.where(np.isfinite(variance), 1.0 / (cell_sd**2 + variance), 0.0)
     precision = arm_sd**-2.0 + weight.sum()
     shared = float((weight * z).sum()) / precision

@@ -16,12 +16,12 @@ from policies.types import Arm, ArmView, ClassId, FloatArray
 from policies.values import value
 
 BUCKETS: Final = 11
-"""Stretches of load at most (`policies.estimators.step_time.KNOTS`); each may lie anywhere."""
+"""Stretches of load (`policies.estimators.step_time.KNOTS`), at most; each may lie anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Sums of a quantity that is judged by load: requests, their loads, the quantity and its square.
+    """Sums of a quantity that is judged by load: requests, their loads, the quantity, its square.
 
     Attributes:
         n: Requests, shape (arms, buckets).
@@ -92,7 +92,8 @@ class Knowledge:
         prefill: TTFT over (prompt tokens not cached + `prefill_offset`), by arm and load.
         prefill_offset: Tokens that every prompt counts as having besides: what a first step takes
             in any case.
-        costs: Log costs by class and load band, shape (3, arms, bands): number, sum, sum of squares.
+        costs: Number, sum and sum of squares of log costs by class and load band, shape
+            (3, arms, bands).
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.
         step_priors: Expected step time over the baseline's, shape (arms,); NaN where unknown.
     """
@@ -110,7 +111,6 @@ class Knowledge:
     def baseline(self) -> int:
         """Index of the baseline."""
         return next(index for index, arm in enumerate(self.arms) if arm.baseline)
-
 
     def belief(self, class_id: ClassId, part: str) -> tuple[str, Belief | None]:
         """The finest part something is known of, at or above the one asked for."""
@@ -145,4 +145,3 @@ class Moment:
     """Of the prompt, in the prefix cache of that server."""
     output_tokens: int | None = None
     """Most tokens that the client wants; None for no limit."""
-

@@ -64,7 +64,10 @@ class LinearPlan:
         drawn = _draws(known, self._classes, parameters, rng)
         self._own = drawn[classes : classes + arms]
         slopes = classes + arms
-        self._slope, self._bend = drawn[slopes : slopes + arms], drawn[slopes + arms : slopes + 2 * arms]
+        self._slope, self._bend = (
+            drawn[slopes : slopes + arms],
+            drawn[slopes + arms : slopes + 2 * arms],
+        )
         together = drawn[slopes + 2 * arms :].reshape(classes, arms, parameters.draws)
         unknown = parameters.class_sd * rng.standard_normal((arms, parameters.draws))
         unknown[self._base] = 0.0
@@ -105,7 +108,8 @@ def _draws(
     pair = np.tile(np.where(np.arange(arms) == base, 1e-6, given.class_sd), len(classes))
     slope = np.full(2 * arms, given.slope_sd)
     sd = np.concatenate([np.full(len(classes), _LEVEL_SD), own, slope, pair])
-    precision, score = np.diag(sd**-2.0), np.zeros(len(sd))
+    precision: FloatArray = np.diag(sd**-2.0)
+    score = np.zeros(len(sd))
     x = np.log2(np.array(BAND_LOADS))
     for class_id, c in classes.items():
         n, total, total_sq = known.costs[class_id]

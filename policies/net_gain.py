@@ -36,6 +36,7 @@ _LOOKUP: Final = frozenset(("ngram", "suffix"))
 _MATCHED: Final = 0.4
 """Share of its steps in which a look-up method drafts. Judgement, and only the place where a curve
 is looked for."""
+_PROMPT: Final = 1.0
 _LEAST_VARIANCE: Final = 1e-9
 _SURE_TO_FAIL: Final = 0.999
 _MOST_SCORE: Final = 1e9
@@ -118,11 +119,19 @@ class NetGainPlan:
         self._steps = steps.values
         self._busy = _with_others(steps, parameters.altruism)
         self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        offset = known.prefill_offset
+        self._offset = offset if 0.0 <= offset <= _MOST_TOKENS else 0.0
         self._prompt_s = self._prefill[:, 0].mean(axis=1)
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._typical = _typical_index(known)
         self._arms = np.arange(len(known.arms))
+
+    def warm(self) -> None:
+        """Make every class ready, so that no first request waits for it; parts are left."""
+        for class_id, part in self._known.beliefs:
+            if not part:
+                self._part(class_id, "")
 
     def propose(self, moment: Moment) -> Proposal:
         """Probabilities for one request, and its expected time on each arm as scores."""
@@ -145,11 +154,10 @@ class NetGainPlan:
         cost *= output
         prompt = min(max(moment.prompt_tokens, 0), _MOST_TOKENS)
         fresh = np.array([max(prompt - max(cached, 0), 0.0) for cached in moment.cached_tokens])
-        offset = self._known.prefill_offset
-        cost += self._prefill[self._arms, index] * (fresh + offset)[:, None]
+        cost += self._prefill[self._arms, index] * (fresh + self._offset)[:, None]
         # While a prompt is worked on, the others of its server wait.
         others = np.maximum(np.array(moment.load) - 1.0, 0.0)
-        cost += (self._p.altruism * others * fresh * self._prompt_s)[:, None]
+        cost += (self._p.altruism * _PROMPT * others * fresh * self._prompt_s)[:, None]
         cost *= part.hurdle
         return cost
 
@@ -208,7 +216,9 @@ class NetGainPlan:
             held = tuple(belief.held_back) if belief is not None else ()
         output = float(typical_tokens(class_id)) if above is None else above.output
         if belief is None:
-            return _Part(log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, doubt, held)
+            return _Part(
+                log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, doubt, held
+            )
         if above is not None:
             log_tau = of_part(log_tau, belief.drafting, known.arms, rng)
             rate = np.exp(-log_tau) * above.rate * np.exp(above.log_tau)
@@ -271,20 +281,22 @@ def _settled(belief: Belief) -> float:
 
 
 def _tokens_per_step(arms: Sequence[Arm]) -> FloatArray:
-    """Tokens of a request that a step verifies; of look-up methods, which draft where they match."""
-    return np.array(
+    """Tokens of a request that a step verifies; look-up methods draft only where they match."""
+    found: FloatArray = np.array(
         [
             1.0 + (arm.num_speculative_tokens or 0.0) * (_MATCHED if arm.method in _LOOKUP else 1.0)
             for arm in arms
         ]
     )
+    return found
 
 
 def _with_others(steps: Curves, altruism: float) -> FloatArray:
     """Time of a step, and what joining it costs the others, shape (arms, grid, draws)."""
     loads = np.exp2(GRID)
     slope = np.gradient(steps.values.mean(axis=2), loads, axis=1)
-    return steps.values + altruism * ((loads - 1.0) * slope)[:, :, None]
+    both: FloatArray = steps.values + altruism * ((loads - 1.0) * slope)[:, :, None]
+    return both
 
 
 def _typical_index(known: Knowledge) -> list[int]:
@@ -297,10 +309,9 @@ def _typical_index(known: Knowledge) -> list[int]:
 
 def _at_least(p: FloatArray, lows: FloatArray) -> FloatArray:
     total = float(lows.sum())
-    if total > 1.0:
-        return lows / total
-    shares: FloatArray = lows + (1.0 - total) * p
-    return shares / shares.sum()
+    shares: FloatArray = lows + max(1.0 - total, 0.0) * p
+    shares /= shares.sum()
+    return shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def belief(
         arms: The route's arms.
         rows: Its sums.
         half_life_s: Age at which a sum counts half.
-        since_s: How long ago drafting changed, by arm (`changed_s` of its class); infinite for never.
+        since_s: How long ago drafting changed, by arm (`changed_s`); infinite for never.
         before: Arms that the guard held back until now; None for a part, which its class guards.
     """
     base = next(index for index, arm in enumerate(arms) if arm.baseline)
@@ -170,17 +170,19 @@ def step_ratios(sums: FloatArray) -> Ratios:
 def prefill_ratios(sums: FloatArray, steps: Ratios) -> tuple[Ratios, float]:
     """TTFT over (uncached tokens + offset) by arm and load, and that offset.
 
-    The ratio of a band is a slope through the origin, weighed as `policies.estimators.prefill` weighs
-    requests; the offset is the intercept over the slope of all of them.
+    The ratio of a band is a slope through the origin, weighed as `policies.estimators.prefill`
+    weighs requests; the offset is the intercept over the slope of all of them.
 
     Args:
         sums: Discounted, shape (bands, len(PREFILL_FIELDS), arms).
         steps: Of the same arms; they tell the mean load of a band.
     """
     arms = sums.shape[2]
-    n, n11, n1u, n1y, nuu, nuy, nyy = sums.reshape(BANDS, -1, len(_KINDS), arms).sum(axis=2).swapaxes(0, 1)
+    n, n11, n1u, n1y, nuu, nuy, nyy = (
+        sums.reshape(BANDS, -1, len(_KINDS), arms).sum(axis=2).swapaxes(0, 1)
+    )
     unit = float(prefill.FIXED_POINT) ** 2
-    offset = _offset(*(float(part.sum()) for part in (n, n11, n1u, n1y, nuu, nuy)))
+    offset = _offset(np.array([part.sum() for part in (n, n11, n1u, n1y, nuu, nuy)]))
     o = offset / 1e3
     with np.errstate(all="ignore"):
         up, down = (nuy + o * n1y) / unit, (nuu + 2.0 * o * n1u + o * o * n11) / unit
@@ -197,9 +199,10 @@ def prefill_ratios(sums: FloatArray, steps: Ratios) -> tuple[Ratios, float]:
     return Ratios(*found), offset
 
 
-def _offset(n: float, n11: float, n1u: float, n1y: float, nuu: float, nuy: float) -> float:
+def _offset(sums: FloatArray) -> float:
+    n, n11, n1u, n1y, nuu, nuy = map(float, sums)
     spread = n11 * nuu - n1u * n1u
-    if not n >= _LEAST_N or not spread > 0.0:
+    if not (n >= _LEAST_N and spread > 0.0):
         return 64.0
     intercept, slope = (nuu * n1y - n1u * nuy) / spread, (n11 * nuy - n1u * n1y) / spread
     if not slope > 0.0:
@@ -215,7 +218,7 @@ def _mean_load(steps: Ratios) -> FloatArray:
     """Mean load of a band, shape (bands, arms)."""
     found = np.empty((BANDS, len(steps.n)))
     for band in range(BANDS):
-        inside = _BAND_OF == band
+        inside = band == _BAND_OF
         n, load = steps.n[:, inside].sum(axis=1), steps.load[:, inside].sum(axis=1)
         found[band] = np.where(n > 0.0, load / np.maximum(n, 1e-9), _MIDDLE[band])
     return found
@@ -285,8 +288,13 @@ def knowledge(
                 if not into or into[-1][0] != stretch.age_s:
                     into.append((stretch.age_s, np.zeros((len(FIELDS), len(arms)))))
                 into[-1][1][:, a] += _values(sums, FIELDS)
-    whole = {key: Rows(np.array([age for age, _ in row]), np.stack([s for _, s in row])) for key, row in rows.items()}
-    since = {class_id: changed_s(found, base) for (class_id, part), found in whole.items() if not part}
+    whole = {
+        key: Rows(np.array([age for age, _ in row]), np.stack([s for _, s in row]))
+        for key, row in rows.items()
+    }
+    since = {
+        class_id: changed_s(found, base) for (class_id, part), found in whole.items() if not part
+    }
     step = step_ratios(steps)
     ttft, offset = prefill_ratios(first, step)
     expected = expected or Expectations()
@@ -294,8 +302,12 @@ def knowledge(
         arms=arms,
         beliefs={
             (class_id, part): belief(
-                class_id, arms, found, half_life_s,
-                since_s=since.get(class_id), before=None if part else (before or {}).get(class_id, ()),
+                class_id,
+                arms,
+                found,
+                half_life_s,
+                since_s=since.get(class_id),
+                before=None if part else (before or {}).get(class_id, ()),
             )
             for (class_id, part), found in whole.items()
         },
@@ -305,12 +317,13 @@ def knowledge(
         costs=costs,
         tau_priors=expected.tau,
         step_priors=expected.steps,
-    )  # fmt: skip
+    )
 
 
 def band_costs(sums: Counts) -> FloatArray:
     """Number, sum and sum of squares of the log costs in a cell."""
-    return _values(sums, FIELDS[_COST]) / np.array([1.0, FIXED_POINT, FIXED_POINT])
+    found: FloatArray = _values(sums, FIELDS[_COST]) / np.array([1.0, FIXED_POINT, FIXED_POINT])
+    return found
 
 
 def _values(sums: Counts, names: Sequence[str]) -> FloatArray:

@@ -61,10 +61,9 @@ class Learner:
 
     def choose(self, ask: Ask, loads: Sequence[PoolLoad]) -> Choice:
         """Draw by what the policy proposes."""
-        if self._holdout > 0.0 and loads[self._base].up:
-            if float(self._coins.random()) < self._holdout:
-                self.held_out.add(ask.index)
-                return Choice(self._base)
+        if loads[self._base].up and float(self._coins.random()) < self._holdout:
+            self.held_out.add(ask.index)
+            return Choice(self._base)
         proposal = self._prepared(ask.at_s).propose(moment_of(ask, loads))
         up = np.array([load.up > 0 for load in loads])
         p = masked(proposal.probabilities, up, self._base)

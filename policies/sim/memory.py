@@ -118,8 +118,7 @@ class Memory:
             keep = self._keep ** (slot - self._slot)
             self._steps *= keep
             self._first *= keep
-            for costs in self._costs.values():
-                costs *= keep
+            self._costs = {class_id: costs * keep for class_id, costs in self._costs.items()}
             self._slot = slot
 
     def knowledge(self, at_s: float) -> Knowledge:
@@ -169,7 +168,7 @@ class Memory:
 
 
 class _Beliefs(Mapping[_Key, Belief]):
-    """Beliefs of a moment, each made when it is first asked for: most parts are not, in a second."""
+    """Beliefs of a moment, each made when it is first asked for: most parts never are."""
 
     def __init__(self, memory: Memory, at_s: float) -> None:
         self._memory, self._at_s = memory, at_s
@@ -192,7 +191,7 @@ class _Beliefs(Mapping[_Key, Belief]):
 
 
 def trial_of(outcome: Outcome, arm: Arm) -> Trial:
-    """The trial as a proxy would record it: with its load, and steps of an arm that never drafts."""
+    """The trial as a proxy records it: with its load, and steps of an arm that never drafts."""
     trial = outcome.trial
     spec = trial.spec
     if spec is None and arm.method == "none" and trial.tokens is not None:

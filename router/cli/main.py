@@ -20,8 +20,8 @@ from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.report import markdown, report
-from router.cli.simulate import DEFAULT_POLICIES, simulate
 from router.cli.simfleet import simfleet
+from router.cli.simulate import DEFAULT_POLICIES, simulate
 from router.cli.status import render_state, watch
 from router.config.load import load_config
 from router.config.models import KNOWN_METHODS, Pool
@@ -210,7 +210,7 @@ def report_command(
 
 
 @app.command("simulate")
-def simulate_command(  # noqa: PLR0913 - one for each option
+def simulate_command(
     worlds: Annotated[
         list[str] | None,
         typer.Argument(help="Worlds by name, or files of worlds; all that ship if none."),

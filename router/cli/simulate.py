@@ -20,7 +20,7 @@ from router.simulate.tables import report
 DEFAULT_POLICIES = ("net_gain", "thompson", "rules", "least_loaded")
 
 
-def simulate(  # noqa: PLR0913 - one for each option of the command
+def simulate(
     worlds: Sequence[str],
     *,
     entrants: Sequence[str],

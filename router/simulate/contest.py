@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import policies
 from policies.estimators.knowledge import Expectations
 from policies.registry import POLICY_NAMES, build_context_policy
 from policies.sim.compare import Yardstick, yardstick
 from policies.sim.learner import Learner, arms_of
-from policies.sim.references import LeastLoaded
+from policies.sim.references import FixedPool, LeastLoaded
 from policies.sim.spec import WorldSpec
 from policies.sim.world import Run
 from policies.types import ClassId, FloatArray
 from router.simulate.load import load_priors, load_world
+
+BoolArray = NDArray[np.bool_]
 
 LEAST_LOADED: Final = "least_loaded"
 UNTOLD: Final = "-"
@@ -154,11 +157,9 @@ def run_job(job: Job) -> Iterator[Scores]:
 
 
 def _best_for_all(stick: Yardstick) -> Run | None:
-    """The run of the one pool of the fleet that is best for everything; None if the run is short."""
+    """The run of the pool of the fleet that is best for everything; None if the run is short."""
     if len(stick.known) <= _LATE:
         return None
-    from policies.sim.references import FixedPool  # noqa: PLC0415 - read only where it is asked for
-
     runs = [stick.run(FixedPool(n)) for n, pool in enumerate(stick.world.pools) if pool.replicas]
     return min(runs, key=lambda run: float(run.e2e_s.mean()))
 
@@ -179,7 +180,7 @@ def scores(
     late = counted & (np.arange(count) >= _LATE)
     plain, most = stick.plain, stick.oracle
 
-    def gain(got: Run, mask: FloatArray) -> float:
+    def gain(got: Run, mask: BoolArray) -> float:
         return 1.0 - float(got.e2e_s[mask].mean() / plain.e2e_s[mask].mean())
 
     lost = float((run.e2e_s - most.e2e_s)[~counted].sum() / run.e2e_s.sum()) if held else 0.0
@@ -219,7 +220,7 @@ def scores(
     )
 
 
-def _tails(run: Run, plain: Run, counted: FloatArray) -> tuple[float, float, float]:
+def _tails(run: Run, plain: Run, counted: BoolArray) -> tuple[float, float, float]:
     def ratio(got: FloatArray, of: FloatArray) -> float:
         return float(np.nanquantile(got[counted], 0.99) / np.nanquantile(of[counted], 0.99))
 
@@ -230,9 +231,7 @@ def _tails(run: Run, plain: Run, counted: FloatArray) -> tuple[float, float, flo
     )
 
 
-def _back(
-    stick: Yardstick, run: Run, counted: FloatArray, at: int, class_id: ClassId
-) -> int | None:
+def _back(stick: Yardstick, run: Run, counted: BoolArray, at: int, class_id: ClassId) -> int | None:
     """Requests after a drift until a window of them has a share above 0.8 again."""
     classes = np.array(run.classes)
     concerned = counted & (np.arange(len(counted)) >= at)

@@ -12,7 +12,8 @@ from router.simulate.contest import Scores
 from router.simulate.tables import grouped
 
 _COLOURS = (
-    "#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f", "#57534e",
+    "#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f",
+    "#57534e",
 )  # fmt: skip
 _WIDTH, _PANEL, _LEFT, _PLOT = 900, 240, 150, 520
 
@@ -44,8 +45,8 @@ def _regret(rows: dict[str, list[Scores]]) -> tuple[str, int]:
         name: np.mean([np.subtract(item.could, item.saved) for item in items], axis=0)
         for name, items in rows.items()
     }
-    low = min(0.0, min(float(line.min()) for line in lines.values()))
-    high = max(1e-9, max(float(line.max()) for line in lines.values()))
+    low = min(0.0, *(float(line.min()) for line in lines.values()))
+    high = max(1e-9, *(float(line.max()) for line in lines.values()))
     out = [_text(20, 16, "Seconds lost to the oracle, added up over requests")]
     for value in (low, high):
         at = _y(value, low, high)
@@ -85,7 +86,8 @@ def _shares(rows: dict[str, list[Scores]], pools: Sequence[str]) -> tuple[str, i
             for number, share in enumerate(shares.tolist()):
                 colour = _COLOURS[number % len(_COLOURS)]
                 out.append(
-                    f'<rect x="{x:.1f}" y="{top}" width="{_PLOT * share:.1f}" height="12" fill="{colour}"/>'
+                    f'<rect x="{x:.1f}" y="{top}" width="{_PLOT * share:.1f}" height="12" '
+                    f'fill="{colour}"/>'
                 )
                 x += _PLOT * share
             top += 15
@@ -113,7 +115,7 @@ def _tails(rows: dict[str, list[Scores]]) -> tuple[str, int]:
     return "".join(out), top + 20
 
 
-def _text(  # noqa: PLR0913 - as many as SVG has
+def _text(
     x: float,
     y: float,
     text: str,

@@ -11,6 +11,11 @@ from router.simulate.contest import Scores
 
 NOTHING = "–"
 
+_HEAD = (
+    "Times are over those of the same arrivals with all servers decoding plainly; share is of what "
+    "the oracle saves, where that is 5 % and more."
+)
+
 Grouped = dict[str, dict[str, list[Scores]]]
 
 
@@ -100,8 +105,7 @@ def report(results: Sequence[Scores]) -> str:
     """All tables of a contest."""
     return "\n\n".join(
         (
-            "Times are over those of the same arrivals with all servers decoding plainly; share is "
-            "of what the oracle saves, where that is 5 % and more.",
+            _HEAD,
             overview(results),
             worlds(results),
         )
