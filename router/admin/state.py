@@ -28,7 +28,6 @@ from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
 from router.types import SegmentId
 
-
 _LOAD_BANDS = (
     *(
         f"{low}" if low == high else f"{low}-{high}"

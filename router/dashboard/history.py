@@ -9,6 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 from policies.types import Arm, ArmId, ClassId
@@ -86,6 +87,10 @@ class Points:
             StoreError: The store did not answer.
         """
         step_s, stretches = await self._stretches(since)
+        # Before the first request there is nothing to draw, and what has just begun says little.
+        stretches = list(dropwhile(lambda of: not of.cells, stretches))
+        if len(stretches) > 1 and stretches[-1].length_s < step_s / 2:
+            stretches.pop()
         folded = [await self._fold(step_s, of, arms, class_id) for of in stretches]
         totals = [sum(of.requests for of in by_arm.values()) for by_arm in folded]
         return {

@@ -12,7 +12,6 @@ def state(**more: Any) -> dict[str, Any]:
     """A state with one route of two pools and one class."""
     return {
         "time": 1.0,
-        "uptime_s": 1.0,
         "store": {"up": True},
         "routes": [
             {
@@ -36,7 +35,7 @@ def test_first_all_then_what_differs() -> None:
     """The first event is the state; later ones hold the pieces that differ, and the time."""
     reader, now = Reader(), state()
     assert told(reader.message(now)) == ("state", now)
-    after = state(time=2.0, uptime_s=2.0)
+    after = state(time=2.0)
     after["routes"][0]["pools"][1]["n"] = 3
     assert told(reader.message(after)) == (
         "change",
@@ -48,10 +47,10 @@ def test_first_all_then_what_differs() -> None:
 
 
 def test_a_heartbeat_when_nothing_changes() -> None:
-    """Time and uptime pass by themselves: the event then holds no piece."""
+    """Time passes by itself: the event then holds no piece."""
     reader = Reader()
     reader.message(state())
-    assert told(reader.message(state(time=2.0, uptime_s=2.0))) == (
+    assert told(reader.message(state(time=2.0))) == (
         "change",
         {"time": 2.0, "parts": []},
     )
