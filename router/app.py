@@ -25,6 +25,8 @@ from router.admission.memory import BodyMemory
 from router.admission.queue import Limits
 from router.clock import Clock, SystemClock
 from router.config.models import Config
+from router.dashboard.answers import Histories, RoutePast, decisions_json
+from router.dashboard.routes import Sources
 from router.endpoints.cors import Cors
 from router.endpoints.names import ModelNames
 from router.errors import StoreError
@@ -109,6 +111,7 @@ class Application:
         self._kept_up: dict[int, list[Callable[[], object]]] = {}
         """What ends the work for servers, by their identity."""
         self._learning = Learning(self._ground)
+        self._histories = Histories(self._writer.slots)
         self.background = Lifecycle()
         self._running = RunningAnswers()
         self.reloader: Reloader | None = None
@@ -278,7 +281,12 @@ class Application:
         runners: list[web.BaseRunner] = [self._data_runner()]
         if self._place is None:
             app = admin_app(
-                self._admin_state, self._exposition, self._asked_to_reload, self._asked_to_drain
+                self._admin_state,
+                self._exposition,
+                self._asked_to_reload,
+                self._asked_to_drain,
+                sources=Sources(self.history, self._decisions, self._clock),
+                token=config.admin.shown_token,
             )
             runners.append(web.AppRunner(app, access_log=None, shutdown_timeout=1.0))
         try:
@@ -370,6 +378,19 @@ class Application:
             "routes": [route_json(_route_state(route)) for route in self._current.routes.values()],
         }
 
+    async def history(self, since: float, class_id: str | None) -> dict[str, Any]:
+        """The past of every route, as columns for charts."""
+        routes = [
+            RoutePast(model, route.servers.facts.arms, route.reader)
+            for model, route in self._current.routes.items()
+        ]
+        window_s = self.config.estimates.window_s
+        return await self._histories.answer(routes, window_s, since, class_id)
+
+    def decisions(self, request_id: str | None, limit: int) -> list[dict[str, Any]]:
+        """The newest decisions of this process, or the one of a request."""
+        return decisions_json(self._current.decision_log.recent, request_id, limit)
+
     def _worker_state(self) -> dict[str, Any]:
         return {
             "number": self._place.number if self._place else 0,
@@ -401,6 +422,9 @@ class Application:
 
     async def _exposition(self) -> bytes:
         return self._metrics.exposition()
+
+    async def _decisions(self, request_id: str | None, limit: int) -> list[dict[str, Any]]:
+        return self.decisions(request_id, limit)
 
     async def _asked_to_drain(self, order: DrainOrder) -> Answer:
         return self.drain(order)

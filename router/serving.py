@@ -251,7 +251,8 @@ class Generation:
                 f"decision_log.path: {path} cannot be written to: {why}; name another file, or "
                 "null for none"
             )
-        return DecisionLog(Path(path) if path else None)
+        before = self._before.decision_log if self._before is not None else None
+        return DecisionLog(Path(path) if path else None, before)
 
     def _session_classifier(self) -> SessionClassifier:
         before, classify = self._before, self.config.classify

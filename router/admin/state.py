@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from policies.cost import UNKNOWN_LENGTH
+from policies.estimators.load import MOST
 from policies.estimators.quantiles import Quantile
+from policies.estimators.step_time import KNOTS
 from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
 from router.admin.costs import costs_json
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
+from router.estimates.costs import ArmCosts
 from router.estimates.events import Change, Event
 from router.estimates.layout import COPYING, segment_of
 from router.estimates.segments import PartSnapshot
@@ -25,6 +28,15 @@ from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
 from router.types import SegmentId
+
+_LOAD_BANDS = (
+    *(
+        f"{low}" if low == high else f"{low}-{high}"
+        for low, high in zip((1, *(most + 1 for most in MOST[:-1])), MOST, strict=True)
+    ),
+    f"{MOST[-1] + 1}+",
+)
+"""Requests at a server, by the number of their band."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
         "baseline": state.facts.baseline,
         "policy": plan.policy,
         "snapshot": snapshot.version,
+        "load_bands": list(_LOAD_BANDS),
         "pools": [_pool_json(state, arm) for arm in snapshot.arms],
         "classes": [_class_json(state, class_id) for class_id in snapshot.classes],
         "policy_failed_for": list(plan.spoiled),
@@ -124,6 +137,7 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "engine": pool.adapter.name,
         "lossless": pool.lossless,
         "baseline": arm.baseline,
+        "step_time": _step_json(state.snapshot.costs.get(arm.arm_id)),
         "discovery_error": state.discovery_errors.get(arm.arm_id),
         **costs_json(state.snapshot.costs.get(arm.arm_id)),
         "mismatch": list(
@@ -139,6 +153,22 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
             {**_replica_json(item), **_identity_json(pool, state.identities.get(item.replica))}
             for item in state.replicas[arm.arm_id]
         ],
+    }
+
+
+def _step_json(costs: ArmCosts | None) -> dict[str, Any] | None:
+    """Mean seconds of a decode step by requests at a server, where loads were seen and between."""
+    step = costs.step if costs else None
+    if step is None or not step.seen:
+        return None
+    first, last = step.seen[0][0], step.seen[-1][1]
+    loads = sorted({max(1.0, first), *(float(knot) for knot in KNOTS if first < knot < last), last})
+    return {
+        "requests": step.n,
+        "seen": [list(stretch) for stretch in step.seen],
+        "misfit": step.misfit,
+        "verified_tokens": step.verified_tokens,
+        "curve": [{"load": load, **asdict(step.predict(load))} for load in loads],
     }
 
 

@@ -169,13 +169,50 @@ class Admission(Model):
 
 
 class Admin(Model):
-    """Where operators connect: status page, /api/state, /metrics."""
+    """Where operators connect: dashboard, /api/state, /metrics."""
 
-    host: Literal["127.0.0.1", "::1", "localhost"] = Field(
-        "127.0.0.1", description="Loopback only: the admin port has no authentication yet."
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        max_length=255,
+        description="Address; other machines get in only with a token.",
     )
     port: int = Field(8081, ge=0, le=65535, description="Port; 0 picks a free one.")
+    token: SecretStr | None = Field(
+        None,
+        description=(
+            "What everybody has to show, as `Authorization: Bearer …` or on the dashboard's first "
+            "page; write ${NAME} to take it from the environment. Needed where host is no "
+            "loopback address. Read at the start."
+        ),
+    )
 
+    @field_validator("token")
+    @classmethod
+    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
+        text = value.get_secret_value() if value is not None else "-" * SHORTEST_KEY
+        if len(text) < SHORTEST_KEY or not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError(
+                f"must have at least {SHORTEST_KEY} characters, printable ASCII without spaces"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _no_open_door(self) -> Self:
+        if self.token is None and self.host not in _LOOPBACK:
+            raise ValueError(
+                f"admin.token: other machines reach {self.host}, so a token is needed; or write "
+                "127.0.0.1"
+            )
+        return self
+
+    @property
+    def shown_token(self) -> str | None:
+        """The token in clear; None where nobody is asked for one."""
+        return self.token.get_secret_value() if self.token is not None else None
+
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _STORES = (
     *("embedded:", "memory:", "redis://", "rediss://", "unix://"),

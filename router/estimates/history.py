@@ -5,6 +5,7 @@ Hours and months are read when somebody asks; nothing on the way to a plan needs
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from policies.types import ArmId, ClassId
@@ -78,6 +79,22 @@ class History:
         for hour in [hour for hour in self._hours if not current - HOURS < hour <= current]:
             del self._hours[hour], self._read_at[hour]
         return {hour: self._hours[hour] for hour in wanted}
+
+    async def read_slots(self, slots: Sequence[int]) -> Mapping[int, Cells]:
+        """Whole classes and their parts, for each of some slots; nothing is kept.
+
+        Raises:
+            StoreError: The store did not answer.
+        """
+        replies = await self._asked([self._keys.slot(slot) for slot in slots])
+        found: dict[int, Cells] = {}
+        for slot, fields in zip(slots, replies, strict=True):
+            cells: Cells = {}
+            self.unknown_fields += merge_fields(cells, fields)
+            keep_largest(cells)
+            found[slot] = cells
+            await asyncio.sleep(0)
+        return found
 
     async def read_month(self, month: str) -> Mapping[TenantId, Mapping[str, int]]:
         """Each tenant's sums of a month, by what `ledger` lists.

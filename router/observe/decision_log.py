@@ -25,6 +25,10 @@ LINES_PER_STEP = 16
 """Made without a pause: a fraction of a millisecond, then requests get their turn."""
 
 
+REMEMBERED = 2000
+"""Decisions that a process can tell of; a few kilobytes each."""
+
+
 class DecisionRecord(NamedTuple):
     """All that is written of a request, and nothing that would keep its body in memory."""
 
@@ -113,8 +117,18 @@ class DecisionLog:
     longer than the steps do.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, before: DecisionLog | None = None) -> None:
+        """Writes nothing yet.
+
+        Args:
+            path: The file; None for none.
+            before: The log whose place this one takes: what it remembers stays known.
+        """
         self._path = path
+        self.recent: deque[DecisionRecord] = (
+            before.recent if before is not None else deque(maxlen=REMEMBERED)
+        )
+        """The last records, the oldest first, whether there is a file or not."""
         self._records: deque[DecisionRecord] = deque()
         self._lines: list[bytes] = []
         self.dropped = 0
@@ -122,6 +136,7 @@ class DecisionLog:
 
     def append(self, record: DecisionRecord) -> None:
         """Takes one record."""
+        self.recent.append(record)
         if self._path is None:
             return
         if len(self._records) + len(self._lines) >= MAX_PENDING_LINES:

@@ -8,6 +8,7 @@ from typing import Any
 
 from router import __version__
 from router.clock import Clock
+from router.dashboard.answers import newest
 from router.observe.metrics import Metrics
 from router.observe.sums import Samples, counted, exposition, samples_of, summed
 from router.processes.channel import NoAnswerError
@@ -17,6 +18,8 @@ from router.processes.reload import Reloader
 
 _ASK_S = 2.0
 """What a worker may take to answer; one that is busier is shown as silent."""
+_HISTORY_S = 20.0
+"""A week that nobody has asked for yet is read first."""
 
 
 class Summary:
@@ -91,6 +94,26 @@ class Summary:
             "routes": [],
         }
 
+    async def history(self, since: float, class_id: str | None) -> dict[str, Any]:
+        """The past of every route, by the first worker that tells: all read the same store."""
+        for child in list(self._children.values()):
+            try:
+                told: dict[str, Any] = await child.ask(
+                    "history", _HISTORY_S, **{"since": since, "class": class_id}
+                )
+            except NoAnswerError:
+                continue
+            return told
+        return {"time": self._clock.wall(), "since": since, "class": class_id, "routes": []}
+
+    async def decisions(self, request_id: str | None, limit: int) -> list[dict[str, Any]]:
+        """The newest decisions of all workers, or the one of a request."""
+        children = list(self._children.values())
+        told = await asyncio.gather(
+            *(_decisions_of(child, request_id, limit) for child in children)
+        )
+        return newest(told, limit)
+
     async def count(self) -> None:
         """Notes what every worker has counted: little of it goes with one that is killed."""
         await asyncio.gather(*(child.count(_ASK_S) for child in self._children.values()))
@@ -114,3 +137,13 @@ async def _state_of(child: Child) -> dict[str, Any]:
     except NoAnswerError as error:
         return {"workers": [silent_worker(child.number, child.pid, str(error))]}
     return answer
+
+
+async def _decisions_of(child: Child, request_id: str | None, limit: int) -> list[dict[str, Any]]:
+    try:
+        told: list[dict[str, Any]] = await child.ask(
+            "decisions", _ASK_S, request_id=request_id, limit=limit
+        )
+    except NoAnswerError:
+        return []
+    return told

@@ -19,6 +19,7 @@ from aiohttp import web
 from router.admin.drain import Answer, DrainOrder, order_json, together
 from router.admin.routes import admin_app
 from router.clock import SystemClock
+from router.dashboard.routes import Sources
 from router.errors import ConfigError, StartError, StoreError
 from router.lifecycle import Lifecycle
 from router.listeners import SharedPort, listen, url_of
@@ -107,7 +108,12 @@ class Supervisor:
         port = SharedPort(listen_.host, listen_.port, "listen.port")
         self._summary.data_url = url_of(listen_.host, port.port)
         app = admin_app(
-            self._summary.state, self._summary.exposition, self._reloader.asked, self._drain
+            self._summary.state,
+            self._summary.exposition,
+            self._reloader.asked,
+            self._drain,
+            sources=Sources(self._summary.history, self._summary.decisions, self._clock),
+            token=admin.shown_token,
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         try:

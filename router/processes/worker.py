@@ -22,6 +22,9 @@ from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded
 from router.processes.signals import Signals
 
+_ASKED = ("state", "metrics", "history", "decisions")
+"""Questions that change nothing."""
+
 
 async def work(descriptor: int) -> None:
     """Serves until SIGTERM, or until the supervisor is gone.
@@ -99,13 +102,9 @@ class Worker:
 
     async def answer(self, question: str, message: Message) -> Any:
         """Answers the supervisor; an order of which nothing became is answered by the reason."""
+        if question in _ASKED:
+            return await self._told(question, message)
         match question:
-            case "state":
-                state = self.application.state()
-                state["workers"][0]["hash"] = self.digest
-                return state
-            case "metrics":
-                return self.metrics()
             case "prepare":
                 return await self._prepare(message["text"])
             case "commit":
@@ -118,6 +117,19 @@ class Worker:
                 return None
             case _:
                 raise ValueError(question)
+
+    async def _told(self, question: str, message: Message) -> Any:
+        match question:
+            case "state":
+                state = self.application.state()
+                state["workers"][0]["hash"] = self.digest
+                return state
+            case "history":
+                return await self.application.history(message["since"], message["class"])
+            case "decisions":
+                return self.application.decisions(message["request_id"], message["limit"])
+            case _:
+                return self.metrics()
 
     async def _prepare(self, text: str) -> str | None:
         try:

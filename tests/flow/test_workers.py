@@ -103,6 +103,17 @@ async def refuses(url: str) -> None:
             pass
 
 
+async def told_whoever_served(proxy: Serving) -> None:
+    """Decisions and the past are those of all workers, and each request is found by its id."""
+    listed = (await get(proxy.admin, "/api/decisions")).json["decisions"]
+    assert len({of["request_id"] for of in listed}) == CONNECTIONS
+    for of in listed:
+        path = f"/api/decisions/{of['request_id']}"
+        assert (await get(proxy.admin, path)).json == of
+    [route] = (await get(proxy.admin, "/api/history")).json["routes"]
+    assert sum(route["pools"][0]["requests"]) == CONNECTIONS
+
+
 async def test_they_serve_and_learn_as_one(plain: ScriptedBackend, tmp_path: Path) -> None:
     """Both serve; what one learned the other knows; one that is stuck is shown and waited for by nobody."""
     plain.always(wire.llama_chat())
@@ -117,6 +128,7 @@ async def test_they_serve_and_learn_as_one(plain: ScriptedBackend, tmp_path: Pat
         assert one["requests"] + other["requests"] == CONNECTIONS
         assert (state["ready"], state["store"]["url"]) == (True, "embedded:")
         assert await requests_total(proxy) == CONNECTIONS
+        await told_whoever_served(proxy)
         with stopped(one["pid"]):
             # The other one may not have read the last sums yet.
             state = await proxy.until(lambda state: answered(state) == CONNECTIONS)

@@ -1,0 +1,75 @@
+// What happened and what is wrong, in sentences.
+
+import { h, name } from "./dom.js";
+import { figure, moment, percent } from "./format.js";
+
+const RESTING = new Set(["up"]);
+
+// Lines for the top of every page: {text, mild}.
+export function troubles(state) {
+  const lines = [];
+  for (const worker of state.workers) {
+    if (!worker.answers) lines.push({ text: [`Worker ${worker.number} does not answer: ${worker.not_ready}`] });
+  }
+  if (!state.ready && state.not_ready) lines.push({ text: [`Not ready: ${state.not_ready}`] });
+  if (!state.store.up) lines.push({ text: [`The store is away, so nothing new is learned together: ${state.store.says}`] });
+  const last = state.config?.last_reload;
+  if (last?.result === "refused") {
+    lines.push({ text: [`The configuration was refused (${last.trigger}), and the one before serves on: ${last.why}`] });
+  }
+  for (const route of state.routes) {
+    for (const pool of route.pools) {
+      const down = pool.replicas.filter((replica) => replica.state === "down");
+      if (down.length) {
+        lines.push({ text: ["No answer from ", down.slice(0, 8).map((of, index) => [index ? ", " : "", name(of.id)]), down.length > 8 ? ", …" : ""] });
+      }
+      if (pool.discovery_error !== null) {
+        lines.push({ text: [name(pool.name), `: the servers known last serve on, since ${pool.discovery_error}`] });
+      }
+      for (const why of [...pool.mismatch, ...pool.replicas.flatMap((replica) => replica.mismatch)].slice(0, 2)) {
+        lines.push({ text: [name(pool.name), `: ${why}`], mild: true });
+      }
+    }
+    if (route.policy_failed_for.length) {
+      lines.push({ text: ["The policy failed, so the baseline serves ", route.policy_failed_for.map((of, index) => [index ? ", " : "", name(of)])] });
+    }
+  }
+  return lines;
+}
+
+export const stateBadge = (word) => {
+  const kind = RESTING.has(word) ? "good" : word === "down" || word === "open" ? "bad" : "warn";
+  return h("span", { class: `badge ${kind}` }, word);
+};
+
+const FIGURES = { tau: "tokens per step", cost: "time against the baseline's" };
+
+function sentence(event) {
+  const where = [name(event.class), event.segment ? [" · segment ", name(event.segment)] : null];
+  const { change, time_ratio: ratio } = event;
+  if (event.kind === "drift" && change) {
+    const show = change.figure === "cost" ? (value) => `${figure(value)} ×` : (value) => figure(value);
+    return ["Drift: ", name(event.pool), " on ", where, `: ${FIGURES[change.figure] ?? change.figure} went from ${show(change.before)} to ${show(change.after)}, since about ${moment(change.since)}`];
+  }
+  const figures = ratio ? `${figure(ratio.value)} × [${figure(ratio.low)}, ${figure(ratio.high)}] the time` : "another time";
+  const sure = event.level ? ` (${percent(event.level)} sure)` : "";
+  if (event.kind === "class_splits") {
+    return [where, " is two kinds of work: where answers repeat the request, ", name(event.pool), ` takes ${figures} it takes elsewhere, against the baseline${sure}`];
+  }
+  if (event.kind === "segment_differs") {
+    return [where, " is not like the rest of its class: ", name(event.pool), ` takes ${figures} it takes there, against the baseline${sure}`];
+  }
+  return [event.kind.replaceAll("_", " "), ": ", name(event.pool ?? ""), " on ", where];
+}
+
+export const kindText = (kind) => kind.replaceAll("_", " ");
+
+export function eventItem(view, event) {
+  return h("li", { "data-key": `${event.kind}|${event.class}|${event.segment}|${event.copying}|${event.pool}|${event.change?.figure ?? ""}` },
+    h("time", { datetime: new Date(event.time * 1000).toISOString() }, moment(event.time)),
+    h("span", { class: event.kind === "drift" ? "badge warn" : "badge" }, kindText(event.kind)), " ",
+    sentence(event), " ",
+    h("a", { href: view.link("classes", event.class, event.pool) }, "look"));
+}
+
+export const newestFirst = (events) => [...events].sort((one, other) => other.time - one.time);

@@ -1,0 +1,113 @@
+"""A live proxy before simulated engines, and pages of it in the system's Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from router.app import Application
+from router.config.models import Config
+from router.simfleet.fleet import SimFleet
+from router.simfleet.traffic import Driver
+from router.simulate.load import load_world
+from tests.support.simfleet_world import PushedPace
+
+SEED = 7
+TRAFFIC_S = 40.0
+"""Of simulated time; with clocks that are pushed it takes as long as the machine needs."""
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str | None:
+    """Where the browser is."""
+    named = os.environ.get("SPECROUTE_CHROMIUM")
+    return named or next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+class Still(Application):
+    """A proxy whose knowledge can be made to stand still, so that figures can be compared."""
+
+    still = False
+
+    async def refresh(self) -> None:
+        """As always, until it is made to stand still."""
+        if not self.still:
+            await super().refresh()
+
+
+@dataclass
+class Shop:
+    """A proxy, its engines, and pages that are looked at."""
+
+    app: Application
+    fleet: SimFleet
+    browser: Browser
+    folder: Path
+    complaints: list[str] = field(default_factory=list)
+    """What pages wrote to their consoles, and errors that nobody caught."""
+
+    async def page(self, path: str = "overview", **more: Any) -> Page:
+        """Opens a page and waits until it shows the state."""
+        context = await self.browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, **more}
+        )
+        page = await context.new_page()
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        await page.goto(f"{self.app.admin_url}/#/{path}")
+        return page
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    async def shot(self, page: Page, name: str) -> None:
+        """Keeps a picture for review: in SPECROUTE_SCREENSHOTS, if that is set."""
+        folder = Path(os.environ.get("SPECROUTE_SCREENSHOTS") or self.folder)
+        await page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+
+Open = Callable[..., Awaitable[Shop]]
+
+
+@pytest.fixture
+async def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
+    """Starts a fleet, a proxy and a browser; ends them after the test.
+
+    Servers are probed once at the start, and then when the test says so.
+    """
+    monkeypatch.setattr("router.app.PROBE_INTERVAL_S", 3600.0)
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium for the dashboard's tests: apt-get install chromium")
+    async with AsyncExitStack() as stack:
+
+        async def opened(*, traffic: bool = True, **admin: Any) -> Shop:
+            fleet = SimFleet(load_world("llama8b-light"), pace=PushedPace)
+            await fleet.start()
+            stack.push_async_callback(fleet.stop)
+            config = {**fleet.config(port=0), "admin": {"port": 0, **admin}}
+            app = Still(Config.model_validate(config), seed=SEED)
+            await stack.enter_async_context(app.running())
+            if traffic:
+                driver = Driver(fleet.world, app.data_url, model="simulated", pace=PushedPace())
+                await driver.run(duration_s=TRAFFIC_S)
+                await app.flush()
+                await app.refresh()
+            app.still = True
+            playwright = await stack.enter_async_context(async_playwright())
+            browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            stack.push_async_callback(browser.close)
+            return Shop(app, fleet, browser, tmp_path)
+
+        yield opened
