@@ -108,8 +108,19 @@ if __name__ == "__main__":
         true, plain = truth(policy), truth(POLICIES["all plain"])
         found = answers(runs, policy)
         row = [name, round(np.mean([a.ess for a in found]))]
-        for get, t in (("ips", true), ("snips", true), ("dr", true), ("against_baseline", true - plain)):
+        for get, t in (
+            ("ips", true),
+            ("snips", true),
+            ("dr", true),
+            ("against_baseline", true - plain),
+        ):
             es = [getattr(a, get) for a in found]
             es = [e for e in es if e]
-            row += [get, len(es), round(np.mean([e.low <= t <= e.high for e in es]), 3), round(np.mean([e.high - e.low for e in es]), 3), round(np.mean([e.value-t for e in es]),4)]
+            row += [
+                get,
+                len(es),
+                round(np.mean([e.low <= t <= e.high for e in es]), 3),
+                round(np.mean([e.high - e.low for e in es]), 3),
+                round(np.mean([e.value - t for e in es]), 4),
+            ]
         print(row)

@@ -385,9 +385,10 @@ def _around(
     number = np.unique(cluster, return_inverse=True)[1]
     stretches = int(number.max()) + 1
     batches = min(stretches, MOST_BATCHES)
-    sums = errors
+    sums: FloatArray = errors
     if stretches >= MIN_CLUSTERS:
-        sums = np.bincount(number * batches // stretches, weights=errors, minlength=batches)
+        batch = number * batches // stretches
+        sums = np.bincount(batch, weights=errors, minlength=batches).astype(np.float64)
     many = len(sums)
     se = math.sqrt(float((sums * sums).sum()) * many / max(many - 1, 1)) / n
     df = float(many - 1) if ess is None else min(float(many - 1), max(ess - 1.0, 1.0))
