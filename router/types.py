@@ -7,6 +7,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, Literal, NewType
 
+from policies.knowledge import Moment
 from policies.types import ArmId, ClassId, SpecUsage, Status
 from policies.values import value
 
@@ -144,6 +145,8 @@ class Decision:
     policy did not ask."""
     prefix: tuple[int, ...] | None = None
     """Hashes of the beginnings of its prompt, where they were worked out for the choice."""
+    moment: Moment | None = None
+    """What the policy was asked about; None where it does not look at requests one by one."""
 
 
 class AttemptEnd(StrEnum):

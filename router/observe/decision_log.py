@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from policies.knowledge import Moment
+from policies.types import Arm
 from router.types import (
     Classification,
     Decision,
@@ -42,6 +44,7 @@ class DecisionRecord(NamedTuple):
     classification: Classification
     decision: Decision
     outcome: Outcome
+    arms: tuple[Arm, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The members of the line. Unknown figures are null."""
@@ -68,6 +71,9 @@ class DecisionRecord(NamedTuple):
             "loads": None
             if decision.loads is None
             else dict(zip(decision.probabilities, decision.loads, strict=True)),
+            "moment": _moment_json(decision.moment),
+            "arms": [[arm.arm_id, arm.method, arm.num_speculative_tokens] for arm in self.arms],
+            "baseline": next((arm.arm_id for arm in self.arms if arm.baseline), None),
             "served_by": outcome.served_by,
             "attempts": [[a.replica_id, a.end.value] for a in outcome.attempts],
             "status": outcome.status.value,
@@ -86,15 +92,29 @@ class DecisionRecord(NamedTuple):
             "tokens": outcome.tokens,
             "steps": spec.steps if spec else None,
             "drafted": spec.drafted if spec else None,
+            "drafted_exact": spec.exact_drafted if spec else None,
             "accepted": spec.accepted if spec else None,
             "acceptance_source": spec.source.value if spec else None,
         }
 
 
 def decision_record(
-    ctx: RequestContext, decision: Decision, outcome: Outcome, *, wall: float
+    ctx: RequestContext,
+    decision: Decision,
+    outcome: Outcome,
+    *,
+    wall: float,
+    arms: tuple[Arm, ...] = (),
 ) -> DecisionRecord:
-    """What is kept of a request until its line is written."""
+    """What is kept of a request until its line is written.
+
+    Args:
+        ctx: The request.
+        decision: The choice.
+        outcome: What came of it.
+        wall: When it ended.
+        arms: All that its route has.
+    """
     request = ctx.request
     return DecisionRecord(
         wall,
@@ -107,7 +127,19 @@ def decision_record(
         ctx.classification,
         decision,
         outcome,
+        arms,
     )
+
+
+def _moment_json(moment: Moment | None) -> dict[str, Any] | None:
+    """What a policy looked at besides loads, class and part, which stand in the line already."""
+    if moment is None:
+        return None
+    return {
+        "prompt_tokens": moment.prompt_tokens,
+        "cached_tokens": moment.cached_tokens,
+        "output_tokens": moment.output_tokens,
+    }
 
 
 class DecisionLog:

@@ -53,6 +53,7 @@ class Recorder:
         metrics.put_off(writer.work_out)
         self._baseline = route.baseline if route else None
         pools = route.pools if route else {}
+        self._arms = route.arms if route else ()
         self._plain = frozenset(arm for arm, pool in pools.items() if not pool.speculative)
         self._moves = {
             arm: COUNTERS_MOVE.get(pool.adapter.name)
@@ -73,7 +74,8 @@ class Recorder:
         with it.
         """
         try:
-            made = decision_record(ctx, decision, outcome, wall=self._clock.wall())
+            wall = self._clock.wall()
+            made = decision_record(ctx, decision, outcome, wall=wall, arms=self._arms)
             trial = trial_of(ctx, decision, outcome)
             self._writer.defer(partial(self._learned, made, trial, ctx.tenant))
             self._decision_log.append(made)

@@ -53,7 +53,7 @@ class Chooser:
         plan = self.plan
         excluded = excluded_arms(self._route, self._fleet, request)
         part = part_of(segment, classification.copy_ratio)
-        loads = prefix = None
+        loads = prefix = moment = None
         if plan.prepared is None:
             odds = plan.odds(classification.class_id, part, excluded)
         else:
@@ -71,4 +71,5 @@ class Chooser:
             snapshot_version=plan.snapshot_version,
             loads=loads,
             prefix=prefix,
+            moment=moment,
         )

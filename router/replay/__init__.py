@@ -1,0 +1,1 @@
+"""Recorded decisions, judged under another policy."""
