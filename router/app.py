@@ -16,6 +16,7 @@ import numpy as np
 from aiohttp import web
 
 from router import __version__
+from router.admin.desks import desks_of
 from router.admin.drain import Answer, DrainOrder, drain_here
 from router.admin.gauges import Gauge, route_gauges
 from router.admin.routes import admin_app
@@ -29,6 +30,7 @@ from router.endpoints.cors import Cors
 from router.endpoints.names import ModelNames
 from router.errors import StoreError
 from router.estimates.writer import Writer
+from router.experiments.service import LOOK_S, Trials
 from router.fleet.fetch import AiohttpFetch
 from router.fleet.state import FleetState
 from router.fleet.upkeep import PROBE_INTERVAL_S
@@ -45,6 +47,8 @@ from router.serving import Generation, Ground, ServedRoute
 from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.open import open_store
+from router.tenants.keyring import KeyRing
+from router.types import TenantId
 
 _STOP_FLUSH_S = 5.0
 _ENDING_S = 2.0
@@ -101,8 +105,11 @@ class Application:
             self._fetch,
             self._admission,
             prefix,
+            KeyRing(),
+            Trials(self._store, prefix, self._writer.slots.wall),
         )
         self._current = Generation(config, self._ground)
+        self._configure_trials()
         self._writer.ttl_s = self._current.ttl_s
         self._prepared: Generation | None = None
         self._retired: list[Generation] = []
@@ -139,6 +146,16 @@ class Application:
     async def probe(self) -> None:
         """Finds the servers and asks every one for its health."""
         await self._current.probe()
+
+    async def look(self) -> None:
+        """Judges the experiments that run."""
+        await self._ground.trials.look(self._current.sources())
+
+    def _configure_trials(self) -> None:
+        current = self._current
+        self._ground.trials.configure(
+            speculation=current.config.speculation, class_ids=current.class_ids
+        )
 
     def _keep_up(self) -> None:
         """Starts what is done for the servers that serve now, and ends it for others."""
@@ -181,6 +198,7 @@ class Application:
             raise RuntimeError("commit before prepare")
         before, self._current = self._current, self._prepared
         self._prepared = None
+        self._configure_trials()
         self._writer.ttl_s = self._current.ttl_s
         self._admission.change(_limits(self._current.config))
         self._memory.most_bytes = self._current.config.listen.max_buffered_bytes
@@ -222,6 +240,7 @@ class Application:
         store = self.config.store
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
+        self.background.every(LOOK_S, "look at experiments", self.look)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
@@ -278,7 +297,16 @@ class Application:
         runners: list[web.BaseRunner] = [self._data_runner()]
         if self._place is None:
             app = admin_app(
-                self._admin_state, self._exposition, self._asked_to_reload, self._asked_to_drain
+                self._admin_state,
+                self._exposition,
+                self._asked_to_reload,
+                self._asked_to_drain,
+                desks_of(
+                    self._store,
+                    self._ground.prefix,
+                    self._writer.slots.wall,
+                    lambda: self.config,
+                ),
             )
             runners.append(web.AppRunner(app, access_log=None, shutdown_timeout=1.0))
         try:
@@ -449,4 +477,9 @@ def _limits(config: Config) -> Limits:
         max_concurrent_per_tenant=admission.max_concurrent_per_tenant,
         max_waiting=admission.max_waiting,
         max_wait_s=admission.max_wait_s,
+        by_tenant={
+            TenantId(tenant.id): tenant.max_concurrent
+            for tenant in config.tenants.known
+            if tenant.max_concurrent is not None
+        },
     )

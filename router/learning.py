@@ -46,6 +46,7 @@ class Learning:
             if "read" not in self._errors:
                 await writer.compare_clocks()
             await self._learn_segment_key(generation.fingerprints)
+            await self._read_documents()
 
     async def _refresh(self, generation: Generation, route: ServedRoute) -> None:
         clock = self._ground.clock
@@ -69,6 +70,13 @@ class Learning:
             if plan is not None:
                 route.parts.chooser.plan = plan
             await asyncio.sleep(0)
+        others = {}
+        for key, policy in generation.other_policies(route):
+            for plan in generation.plan_steps(policy, facts, route.snapshot):
+                if plan is not None:
+                    others[key] = plan
+                await asyncio.sleep(0)
+        route.parts.chooser.others = others
 
     async def _claim(self, route: ServedRoute) -> None:
         """Tells who attributes the engines' counters which classes made how many tokens."""
@@ -89,6 +97,17 @@ class Learning:
         else:
             fingerprints.use(kept)
             self._answered("keep the key of segments")
+
+    async def _read_documents(self) -> None:
+        """Reads what operators have changed: keys of tenants, experiments."""
+        ground = self._ground
+        try:
+            await ground.keys.refresh(ground.store, ground.prefix)
+            await ground.trials.refresh()
+        except StoreError as error:
+            self.failed("read keys and experiments", error)
+        else:
+            self._answered("read keys and experiments")
 
     def failed(self, doing: str, error: StoreError) -> None:
         """Notes that the store did not do something; said once until it answers again."""

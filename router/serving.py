@@ -6,8 +6,8 @@ Listeners, the store and what has been counted outlive it (`router.app`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from policies.base import Policy
 from policies.registry import build_policy
 from policies.types import ArmView, ClassId
 from router.admission.admission import Admission
-from router.admission.tenants import CredentialTenants
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
@@ -31,6 +30,7 @@ from router.estimates.layout import SLOT_S
 from router.estimates.reader import Past, Reader
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
 from router.estimates.writer import Writer
+from router.experiments.service import Source, Trials
 from router.fleet.fetch import Fetch
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
@@ -45,6 +45,8 @@ from router.relay.wire.upstream import WireUpstream
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan, plan_steps
 from router.stores.base import SharedStore
+from router.tenants.book import TenantBook, plan_key
+from router.tenants.keyring import KeyRing
 from router.types import POOLED
 
 _TTL_SLACK_S = 10 * SLOT_S
@@ -65,6 +67,10 @@ class Ground:
     admission: Admission
     prefix: str
     """First part of every key in the store."""
+    keys: KeyRing
+    """API keys of tenants."""
+    trials: Trials
+    """Experiments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ class ServedRoute:
     builder: SnapshotBuilder
     parts: RouteParts
     snapshot: Snapshot
+    others: dict[str, Policy | None] = field(default_factory=dict)
+    """Policies of tenants and experiments, by `plan_key`; None for one that cannot be built."""
 
 
 class Generation:
@@ -149,9 +157,11 @@ class Generation:
             self.classifier,
             ground.clock,
             admission=ground.admission,
-            tenants=CredentialTenants(),
+            tenants=TenantBook(config.tenants, ground.keys, ground.clock),
+            rules=lambda: ground.trials.rules,
             response_headers=config.listen.response_headers,
         )
+        self._check_policies_of_tenants()
         self._before = None
         self.requests = 0
         """Being served now."""
@@ -200,6 +210,34 @@ class Generation:
                 return f"no server of model {model!r} answers"
         return None
 
+    def other_policies(self, route: ServedRoute) -> Iterator[tuple[str, Policy]]:
+        """Policies beside the route's own that tenants or experiments want asked."""
+        wanted: list[tuple[str, Mapping[str, object]]] = [
+            (tenant.policy.name, tenant.policy.parameters)
+            for tenant in self.config.tenants.known
+            if tenant.policy is not None
+        ]
+        wanted += self._ground.trials.policies(route.config.model)
+        for name, parameters in wanted:
+            key = plan_key(name, parameters)
+            if key not in route.others:
+                try:
+                    arms = route.servers.facts.arms
+                    route.others[key] = build_policy(name, parameters, arms, self.class_ids)
+                except ValueError:
+                    # It names arms of other routes, say; whoever wanted it gets the route's own.
+                    route.others[key] = None
+            policy = route.others[key]
+            if policy is not None:
+                yield key, policy
+
+    def sources(self) -> dict[str, Source]:
+        """Where the sums of each route are."""
+        return {
+            model: Source(route.reader.past, route.reader.history)
+            for model, route in self.routes.items()
+        }
+
     def plan_steps(
         self, policy: Policy, facts: RouteFacts, snapshot: Snapshot
     ) -> Iterator[Plan | None]:
@@ -212,6 +250,18 @@ class Generation:
         views = chain(unseen, snapshot.views())
         rng = self._ground.rng
         return plan_steps(policy, views, facts.arms, version=snapshot.version, rng=rng)
+
+    def _check_policies_of_tenants(self) -> None:
+        for index, tenant in enumerate(self.config.tenants.known):
+            policy = tenant.policy
+            if policy is None:
+                continue
+            key = plan_key(policy.name, policy.parameters)
+            if not any(key in dict(self.other_policies(route)) for route in self.routes.values()):
+                raise ConfigError(
+                    f"tenants.known[{index}].policy: it can be used on no route; see "
+                    "docs/policies.md for its parameters"
+                )
 
     # --- What is taken over -------------------------------------------------------------------
 
@@ -274,6 +324,7 @@ class Generation:
                 self.decision_log,
                 ground.clock,
                 route=servers.facts,
+                noted=ground.trials.note,
             ),
         )
         return ServedRoute(

@@ -11,6 +11,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from router.admin.drain import DrainFn, add_drain_routes
+from router.admin.orders import Desks, add_order_routes
 
 StateFn = Callable[[], Awaitable[dict[str, Any]]]
 ReloadFn = Callable[[], Awaitable[dict[str, Any] | None]]
@@ -36,6 +37,7 @@ def admin_app(
     exposition: Callable[[], Awaitable[bytes]],
     reload: ReloadFn,
     drain: DrainFn,
+    desks: Desks | None = None,
 ) -> web.Application:
     """The application of the admin port."""
 
@@ -56,6 +58,8 @@ def admin_app(
     app.router.add_post("/api/reload", api_reload)
     app.router.add_get("/metrics", metrics)
     add_drain_routes(app, drain)
+    if desks is not None:
+        add_order_routes(app, desks)
     for path, name in (
         ("/", "status.html"),
         ("/status.js", "status.js"),

@@ -215,12 +215,14 @@ class Standing:
         stage: Index of the stage it is in, or would go on with.
         since: Wall time at which this stage began; None before the start.
         why: What brought it here, in words.
+        epoch: Stretches of time with one share so far. Only what is of one of them is compared.
     """
 
     status: Status = Status.DRAFT
     stage: int = 0
     since: float | None = None
     why: str = ""
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

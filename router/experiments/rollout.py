@@ -97,6 +97,7 @@ class Evidence:
         gain: (value, low, high) of the primary metric; None while the data do not bound it.
         guards: One reading of each guard.
         ratio_alarm: Whether the shares are not those that were planned.
+        alarm: Sudden harm, in words; None while there is none.
     """
 
     control: int
@@ -104,6 +105,7 @@ class Evidence:
     gain: tuple[float, float, float] | None
     guards: Sequence[Reading]
     ratio_alarm: bool = False
+    alarm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,19 +158,21 @@ def _ordered(experiment: Experiment, order: _Order) -> Standing:
     match order:
         case Started(at=at):
             _expect(experiment, "start", Status.DRAFT)
-            return Standing(Status.RUNNING, 0, at, "started")
+            return Standing(Status.RUNNING, 0, at, "started", standing.epoch + 1)
         case Paused(why=why):
             _expect(experiment, "pause", Status.RUNNING, Status.DONE)
             return replace(standing, status=Status.PAUSED, why=why or "paused")
         case Resumed(at=at):
             _expect(experiment, "resume", Status.PAUSED)
-            return Standing(Status.RUNNING, standing.stage, at, "resumed")
+            return Standing(Status.RUNNING, standing.stage, at, "resumed", standing.epoch + 1)
         case Ramped(at=at, stage=stage):
             _expect(experiment, "ramp", Status.RUNNING, Status.DONE)
             if not 0 <= stage < len(experiment.plan.stages):
                 last = len(experiment.plan.stages) - 1
                 raise TransitionError(f"there is no stage {stage}; stages are 0 to {last}")
-            return Standing(Status.RUNNING, stage, at, f"moved to stage {stage}")
+            return Standing(
+                Status.RUNNING, stage, at, f"moved to stage {stage}", standing.epoch + 1
+            )
         case Stopped(why=why):
             _expect(experiment, "stop", Status.RUNNING, Status.DONE, Status.PAUSED, Status.DRAFT)
             return replace(standing, status=Status.ROLLED_BACK, why=why or "stopped")
@@ -197,12 +201,15 @@ def _looked(experiment: Experiment, event: Looked) -> tuple[Experiment, tuple[Au
     if standing.stage + 1 == len(stages):
         after = replace(standing, status=Status.DONE, why="all stages are complete")
         return _with(experiment, after, _Move(at, RAMP, "done", evidence))
-    after = Standing(Status.RUNNING, standing.stage + 1, at, "the stage before was complete")
+    why = "the stage before was complete"
+    after = Standing(Status.RUNNING, standing.stage + 1, at, why, standing.epoch + 1)
     return _with(experiment, after, _Move(at, RAMP, "ramped", evidence))
 
 
 def harm(evidence: Evidence) -> str | None:
     """Why the treatment must be left; None if it need not be."""
+    if evidence.alarm is not None:
+        return evidence.alarm
     for reading in evidence.guards:
         if reading.breached:
             return (

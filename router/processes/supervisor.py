@@ -16,6 +16,7 @@ from functools import partial
 
 from aiohttp import web
 
+from router.admin.desks import desks_of
 from router.admin.drain import Answer, DrainOrder, order_json, together
 from router.admin.routes import admin_app
 from router.clock import SystemClock
@@ -80,6 +81,7 @@ class Supervisor:
         self._lifecycle = Lifecycle()
         self._signals = Signals(self._pass_on)
         store = open_store(loaded.config.store, self._clock)
+        self._documents = store
         self._store = store if isinstance(store, EmbeddedStore) else None
         self._store_is_lost = False
         self._children: dict[int, Child] = {}
@@ -107,7 +109,16 @@ class Supervisor:
         port = SharedPort(listen_.host, listen_.port, "listen.port")
         self._summary.data_url = url_of(listen_.host, port.port)
         app = admin_app(
-            self._summary.state, self._summary.exposition, self._reloader.asked, self._drain
+            self._summary.state,
+            self._summary.exposition,
+            self._reloader.asked,
+            self._drain,
+            desks_of(
+                self._documents,
+                self._loaded.config.store.prefix,
+                self._clock.wall,
+                lambda: self._loaded.config,
+            ),
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         try:
@@ -122,8 +133,7 @@ class Supervisor:
                 child.kill()
             await runner.cleanup()
             await self._lifecycle.stop()
-            if self._store is not None:
-                await self._store.close()
+            await self._documents.close()
             port.close()
         if self._failed is not None:
             raise self._failed

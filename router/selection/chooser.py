@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from policies.types import ArmId
 from router.estimates.layout import part_of
 from router.fleet.model import RouteFacts
 from router.fleet.state import FleetState
 from router.selection.eligibility import excluded_arms
 from router.selection.plans import Plan
+from router.selection.scope import EVERYTHING, Scope
 from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
 
 BALANCER = "balancer"
@@ -27,6 +29,8 @@ class Chooser:
         self._uniform = uniform
         self.plan = plan
         """The current plan; replaced whole whenever there is a new snapshot."""
+        self.others: Mapping[str, Plan] = {}
+        """Plans of other policies, for tenants and experiments, by `plan_key`."""
 
     def balanced(self) -> Decision:
         """For requests in which the arm makes no difference: plain decoding, while it answers."""
@@ -46,12 +50,21 @@ class Chooser:
         request: ParsedRequest,
         classification: Classification,
         segment: SegmentId = POOLED,
+        scope: Scope = EVERYTHING,
     ) -> Decision:
-        """Masks the plan's probabilities, then draws from exactly what it records."""
-        plan = self.plan
-        excluded = excluded_arms(self._route, self._fleet, request)
+        """Masks the plan's probabilities, then draws from exactly what it records.
+
+        What is forced is not drawn, unless the mask forbids it: then it is as if nothing were.
+        """
+        plan = self.plan if scope.plan is None else self.others.get(scope.plan, self.plan)
+        excluded = excluded_arms(self._route, self._fleet, request, scope.rights)
+        if scope.forced is not None and self._may(scope.forced, excluded):
+            return self._only(scope.forced, excluded, scope.why)
         part = part_of(segment, classification.copy_ratio)
         odds = plan.odds(classification.class_id, part, excluded)
+        if not scope.rights.explore:
+            preferred = max(odds.arms, key=odds.probabilities.__getitem__)
+            return self._only(preferred, excluded, plan.policy)
         arm_id = odds.at(self._uniform())
         return Decision(
             arm_id=arm_id,
@@ -60,4 +73,19 @@ class Chooser:
             excluded=excluded,
             policy=plan.policy,
             snapshot_version=plan.snapshot_version,
+        )
+
+    def _may(self, arm_id: ArmId, excluded: Mapping[ArmId, str]) -> bool:
+        return arm_id in self._route.pools and arm_id not in excluded
+
+    def _only(self, arm_id: ArmId, excluded: Mapping[ArmId, str], policy: str) -> Decision:
+        probabilities = dict.fromkeys(self._route.pools, 0.0)
+        probabilities[arm_id] = 1.0
+        return Decision(
+            arm_id=arm_id,
+            propensity=1.0,
+            probabilities=probabilities,
+            excluded=excluded,
+            policy=policy,
+            snapshot_version=self.plan.snapshot_version,
         )

@@ -122,11 +122,11 @@ def test_a_split_that_is_off_pauses() -> None:
 
 
 def test_a_pause_keeps_the_stage_and_its_time_begins_anew() -> None:
-    """What was before the pause may have been another world."""
+    """What was before the pause may have been another world, and another epoch."""
     paused, _ = moved(at(Status.RUNNING, 1), Paused(1050.0, "ops", "release"))
     assert (paused.share, paused.standing.why) == (0.0, "release")
     resumed, _ = moved(paused, Resumed(2000.0, "ops"))
-    assert resumed.standing == Standing(Status.RUNNING, 1, 2000.0, "resumed")
+    assert resumed.standing == Standing(Status.RUNNING, 1, 2000.0, "resumed", epoch=1)
 
 
 def test_people_may_ramp_up_and_down() -> None:
