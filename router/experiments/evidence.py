@@ -28,8 +28,8 @@ from router.experiments.rollout import Evidence, Reading
 GUARD_ALPHA = 0.02
 """Chance that any guard of a healthy treatment is ever breached, over all guards and stages."""
 
-CONTROL = Arm(ArmId(Variant.CONTROL), "control", baseline=True)
-TREATED = Arm(ArmId(Variant.TREATMENT), "treatment")
+CONTROL = Arm(ArmId(Variant.CONTROL.value), "control", baseline=True)
+TREATED = Arm(ArmId(Variant.TREATMENT.value), "treatment")
 SIDES = (CONTROL, TREATED)
 _ALL = ClassId("*")
 
@@ -131,7 +131,7 @@ def seen(experiment: Experiment, stretches: Iterable[tuple[int, Cells]]) -> Seen
                 continue
             for class_id, sums in classes.items():
                 pair = strata.setdefault(class_id, {}).setdefault((number, side.epoch), {})
-                pair[ArmId(side.variant)] = CellSums.of(sums)
+                pair[ArmId(side.variant.value)] = CellSums.of(sums)
     return Seen(strata, experiment.standing.epoch)
 
 
