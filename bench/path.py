@@ -66,6 +66,7 @@ from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
 from router.tenants.book import TenantBook
 from router.tenants.keyring import KeyRing
+from router.tenants.quotas import Quotas
 from router.types import (
     POOLED,
     Attempt,
@@ -243,6 +244,7 @@ class Walk:
             self.clock,
             admission=Admission(Limits(64, 64, 0, 0.0), self.clock, self.metrics),
             tenants=TenantBook(Tenants(), KeyRing(), self.clock),
+            quotas=Quotas(self.clock),
             rules=Rules,
             response_headers=True,
         )

@@ -48,6 +48,8 @@ from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.open import open_store
 from router.tenants.keyring import KeyRing
+from router.tenants.presence import Presence, places_of
+from router.tenants.quotas import Quotas
 from router.types import TenantId
 
 _STOP_FLUSH_S = 5.0
@@ -94,7 +96,7 @@ class Application:
         self._writer = Writer(self._store, self._clock, prefix=prefix, ttl_s=0)
         self._metrics = Metrics()
         self._fetch = AiohttpFetch()
-        self._admission = Admission(_limits(config), self._clock, self._metrics)
+        self._admission = Admission(_limits(config, None), self._clock, self._metrics)
         self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
         self._ground = Ground(
             self._clock,
@@ -107,9 +109,11 @@ class Application:
             prefix,
             KeyRing(),
             Trials(self._store, prefix, self._writer.slots.wall),
+            Quotas(self._clock),
         )
+        self._presence = Presence(prefix)
         self._current = Generation(config, self._ground)
-        self._configure_trials()
+        self._configure()
         self._writer.ttl_s = self._current.ttl_s
         self._prepared: Generation | None = None
         self._retired: list[Generation] = []
@@ -142,6 +146,7 @@ class Application:
     async def refresh(self) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
         await self._learning.refresh(self._current)
+        await self._share_limits()
 
     async def probe(self) -> None:
         """Finds the servers and asks every one for its health."""
@@ -151,11 +156,32 @@ class Application:
         """Judges the experiments that run."""
         await self._ground.trials.look(self._current.sources())
 
-    def _configure_trials(self) -> None:
-        current = self._current
-        self._ground.trials.configure(
-            speculation=current.config.speculation, class_ids=current.class_ids
-        )
+    def _configure(self) -> None:
+        """Tells what outlives a configuration what the current one says."""
+        current, presence = self._current, self._presence
+        config = current.config
+        self._ground.trials.configure(speculation=config.speculation, class_ids=current.class_ids)
+        self._admission.change(_limits(config, presence))
+        tokens = {
+            TenantId(tenant.id): tenant.tokens_per_minute
+            for tenant in config.tenants.known
+            if tenant.tokens_per_minute is not None
+        }
+        self._ground.quotas.change(tokens, presence.processes)
+
+    async def _share_limits(self) -> None:
+        """Looks how many processes share what tenants may have, where that is limited."""
+        known = self.config.tenants.known
+        if not any(tenant.max_concurrent or tenant.tokens_per_minute for tenant in known):
+            return
+        wall = self._writer.slots.wall()
+        try:
+            if await self._presence.refresh(self._store, wall):
+                self._configure()
+        except StoreError as error:
+            self._learning.failed("share limits", error)
+        else:
+            self._learning.answered("share limits")
 
     def _keep_up(self) -> None:
         """Starts what is done for the servers that serve now, and ends it for others."""
@@ -198,9 +224,8 @@ class Application:
             raise RuntimeError("commit before prepare")
         before, self._current = self._current, self._prepared
         self._prepared = None
-        self._configure_trials()
+        self._configure()
         self._writer.ttl_s = self._current.ttl_s
-        self._admission.change(_limits(self._current.config))
         self._memory.most_bytes = self._current.config.listen.max_buffered_bytes
         self._retired.append(before)
         self._keep_up()
@@ -470,15 +495,16 @@ def _route_state(route: ServedRoute) -> RouteState:
     )
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config, presence: Presence | None) -> Limits:
     admission = config.admission
+    processes, rank = (presence.processes, presence.rank) if presence else (1, 0)
     return Limits(
         max_concurrent=admission.max_concurrent,
         max_concurrent_per_tenant=admission.max_concurrent_per_tenant,
         max_waiting=admission.max_waiting,
         max_wait_s=admission.max_wait_s,
         by_tenant={
-            TenantId(tenant.id): tenant.max_concurrent
+            TenantId(tenant.id): places_of(tenant.max_concurrent, processes, rank)
             for tenant in config.tenants.known
             if tenant.max_concurrent is not None
         },

@@ -33,7 +33,7 @@ class Learning:
             except StoreError as error:
                 self.failed("add", error)
             else:
-                self._answered("add")
+                self.answered("add")
 
     async def refresh(self, generation: Generation) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
@@ -58,7 +58,7 @@ class Learning:
             past = route.reader.past()
         else:
             self._last_read = clock.monotonic()
-            self._answered("read")
+            self.answered("read")
         wall = self._ground.writer.slots.wall()
         counted = route.servers.counted.estimates(wall)
         for snapshot in route.builder.steps(past, wall, counted):
@@ -96,7 +96,7 @@ class Learning:
             self.failed("keep the key of segments", error)
         else:
             fingerprints.use(kept)
-            self._answered("keep the key of segments")
+            self.answered("keep the key of segments")
 
     async def _read_documents(self) -> None:
         """Reads what operators have changed: keys of tenants, experiments."""
@@ -107,7 +107,7 @@ class Learning:
         except StoreError as error:
             self.failed("read keys and experiments", error)
         else:
-            self._answered("read keys and experiments")
+            self.answered("read keys and experiments")
 
     def failed(self, doing: str, error: StoreError) -> None:
         """Notes that the store did not do something; said once until it answers again."""
@@ -115,7 +115,8 @@ class Learning:
             _log.warning("store lost; serving and learning go on", extra={"error": str(error)})
         self._errors[doing] = str(error)
 
-    def _answered(self, doing: str) -> None:
+    def answered(self, doing: str) -> None:
+        """Notes that the store did something again."""
         if self._errors.pop(doing, None) is not None and not self._errors:
             _log.info("store answers")
 

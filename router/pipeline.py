@@ -22,6 +22,7 @@ from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
 from router.tenants.book import Tenants
 from router.tenants.model import Tenant
+from router.tenants.quotas import Bill, Quotas
 from router.types import (
     UNCLASSIFIED,
     Decision,
@@ -58,6 +59,20 @@ class RouteParts:
     recorder: Recorder
 
 
+@value
+class Guest:
+    """Whose request it is, the place it has, and what it pays."""
+
+    tenant: Tenant
+    place: Place
+    bill: Bill
+
+    def pays(self, outcome: Outcome) -> None:
+        """Settles the bill by what the engine told; what it did not tell stays a guess."""
+        told = [n for n in (outcome.prompt_tokens, outcome.tokens) if n is not None]
+        self.bill.settle(sum(told) if told else None)
+
+
 class Pipeline:
     """Tell the tenant → admit → parse → classify → place → choose → relay → record."""
 
@@ -69,6 +84,7 @@ class Pipeline:
         *,
         admission: Admission,
         tenants: Tenants,
+        quotas: Quotas,
         rules: Callable[[], Rules],
         response_headers: bool,
     ) -> None:
@@ -76,6 +92,7 @@ class Pipeline:
         self.names = ModelNames({name: parts.facts.aliases for name, parts in routes.items()})
         self._admission = admission
         self._tenants = tenants
+        self._quotas = quotas
         self._rules = rules
         self._classifier = classifier
         self._clock = clock
@@ -88,21 +105,22 @@ class Pipeline:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
         tenant = self._tenants.tenant(raw.headers)
-        admission = self._admission
-        with admission.try_enter(tenant.id) or await admission.wait(tenant.id) as held:
-            await self._serve(raw, sink, held, tenant)
+        bill, admission = self._quotas.take(tenant.id), self._admission
+        try:
+            with admission.try_enter(tenant.id) or await admission.wait(tenant.id) as held:
+                await self._serve(raw, sink, Guest(tenant, held, bill))
+        finally:
+            bill.settle(0)  # whoever was answered has settled already
 
-    async def _serve(
-        self, raw: RawRequest, sink: ResponseSink, held: Place, tenant: Tenant
-    ) -> None:
+    async def _serve(self, raw: RawRequest, sink: ResponseSink, guest: Guest) -> None:
         request, route = self._route(self._read(raw))
         if not raw.facts.speculates:
-            await self._balance(raw, request, route, sink, held)
+            await self._balance(raw, request, route, sink, guest)
             return
         # Both read the same few lines of the request, which classifying drives out of the caches.
         session, segment = self._classifier.session(request), route.segments.segment(request)
         asked = Question(
-            tenant,
+            guest.tenant,
             request,
             self._classifier.classify(request, session),
             raw.request_id,
@@ -119,8 +137,8 @@ class Pipeline:
             method=raw.method,
             segment=segment,
             session=session,
-            tenant=held.tenant,
-            queue_s=held.queue_s,
+            tenant=guest.place.tenant,
+            queue_s=guest.place.queue_s,
             sides=placed.sides,
             experiment=placed.told,
         )
@@ -130,7 +148,7 @@ class Pipeline:
             decision,
             sink,
             extra=partial(self._own_headers, ctx),
-            finish=partial(self._finish, route, ctx, decision),
+            finish=partial(self._finish, route, ctx, decision, guest),
         )
 
     async def _balance(
@@ -139,7 +157,7 @@ class Pipeline:
         request: ParsedRequest,
         route: RouteParts,
         sink: ResponseSink,
-        held: Place,
+        guest: Guest,
     ) -> None:
         """Serves what generates no text: any server of the baseline will do, nothing is learned."""
         ctx = RequestContext(
@@ -150,24 +168,36 @@ class Pipeline:
             path_qs=raw.path_qs,
             headers=self._tenants.passed_on(raw.headers),
             method=raw.method,
-            tenant=held.tenant,
-            queue_s=held.queue_s,
+            tenant=guest.place.tenant,
+            queue_s=guest.place.queue_s,
         )
         await route.relay.run(
             ctx,
             route.chooser.balanced(),
             sink,
             extra=partial(self._own_headers, ctx),
-            finish=partial(route.recorder.record_balanced, ctx),
+            finish=partial(self._finish_balanced, route, ctx, guest),
         )
 
     def _placed(self, route: RouteParts, asked: Question) -> Placed:
         facts = route.facts
         return place(self._rules(), asked, baseline=facts.baseline, several=len(facts.pools) > 1)
 
-    def _finish(
-        self, route: RouteParts, ctx: RequestContext, decision: Decision, outcome: Outcome
+    def _finish_balanced(
+        self, route: RouteParts, ctx: RequestContext, guest: Guest, outcome: Outcome
     ) -> None:
+        guest.pays(outcome)
+        route.recorder.record_balanced(ctx, outcome)
+
+    def _finish(
+        self,
+        route: RouteParts,
+        ctx: RequestContext,
+        decision: Decision,
+        guest: Guest,
+        outcome: Outcome,
+    ) -> None:
+        guest.pays(outcome)
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
 

@@ -47,6 +47,7 @@ from router.selection.plans import Plan, plan_steps
 from router.stores.base import SharedStore
 from router.tenants.book import TenantBook, plan_key
 from router.tenants.keyring import KeyRing
+from router.tenants.quotas import Quotas
 from router.types import POOLED
 
 _TTL_SLACK_S = 10 * SLOT_S
@@ -71,6 +72,8 @@ class Ground:
     """API keys of tenants."""
     trials: Trials
     """Experiments."""
+    quotas: Quotas
+    """Tokens that tenants may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,7 @@ class Generation:
             ground.clock,
             admission=ground.admission,
             tenants=TenantBook(config.tenants, ground.keys, ground.clock),
+            quotas=ground.quotas,
             rules=lambda: ground.trials.rules,
             response_headers=config.listen.response_headers,
         )

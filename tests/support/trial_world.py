@@ -111,13 +111,14 @@ class TrialWorld:
         *,
         requests: int = 10,
         flush: bool = True,
-        **harm: float,
+        slower: float = 1.0,
+        failing: float = 0.0,
     ) -> None:
-        """Each process serves and looks, second by second; `harm` is done to the treated."""
+        """Each process serves and looks, second by second; harm is done to the treated."""
         for _ in range(seconds):
             self.clock.advance(1.0)
             for process in self.processes:
-                process.serve(requests, rng, **harm)
+                process.serve(requests, rng, slower=slower, failing=failing)
             for process in self.processes:
                 await process.step(flush=flush)
 

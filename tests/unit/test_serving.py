@@ -23,6 +23,7 @@ from router.observe.metrics import Metrics
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.memory import MemoryStore
 from router.tenants.keyring import KeyRing
+from router.tenants.quotas import Quotas
 from tests.support.clock import ManualClock
 
 TEXT = """
@@ -56,6 +57,7 @@ def ground() -> Ground:
         "p",
         KeyRing(),
         Trials(store, "p", writer.slots.wall),
+        Quotas(clock),
     )
 
 

@@ -79,16 +79,16 @@ async def test_a_healthy_treatment_goes_up_stage_by_stage_and_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "word"), [({"slower": 2.0}, "slower"), ({"failing": 0.2}, "failing")]
+    ("slower", "failing", "word"), [(2.0, 0.0, "slower"), (1.0, 0.2, "failing")]
 )
 async def test_sudden_harm_is_left_within_a_slot_and_rolled_back(
-    harm: Mapping[str, float], word: str
+    slower: float, failing: float, word: str
 ) -> None:
     """Though hours of good requests lie before it; all processes know in the same second."""
     made, rng = await begun()
     await made.run(45, rng)
     assert (await made.status())[:2] == ("running", 1)
-    await made.run(11, rng, **harm)
+    await made.run(11, rng, slower=slower, failing=failing)
     status, _, why = await made.status()
     assert (status, word in why) == ("rolled_back", True)
     await made.refresh()
@@ -97,14 +97,14 @@ async def test_sudden_harm_is_left_within_a_slot_and_rolled_back(
     assert (line["who"], line["evidence"]["alarm"] is None) == ("guard", False)
 
 
-@pytest.mark.parametrize("harm", [{"slower": 2.0}, {"failing": 0.2}])
-async def test_the_brake_needs_no_store(harm: Mapping[str, float]) -> None:
+@pytest.mark.parametrize(("slower", "failing"), [(2.0, 0.0), (1.0, 0.2)])
+async def test_the_brake_needs_no_store(slower: float, failing: float) -> None:
     """Each process leaves by what it saw itself; the book follows when the store is back."""
     made, rng = await begun()
     await made.run(45, rng)
     assert isinstance(made.store, Switchable)
     made.store.away = True
-    await made.run(11, rng, flush=False, **harm)
+    await made.run(11, rng, flush=False, slower=slower, failing=failing)
     rules = [process.trials.rules for process in made.processes]
     assert [bool(of.left) for of in rules] == [True, True]
     made.store.away = False
@@ -157,13 +157,12 @@ async def test_the_kill_switch_is_the_document_s_or_the_configuration_s() -> Non
     """Either suffices; the store may be away for the second."""
     made, _ = await begun(1)
     [process] = made.processes
-    await made.desk.switch(on=False, who="ops", why="incident")
-    await made.refresh()
-    assert process.trials.rules.off
-    assert (await made.desk.listed())["speculation"] is False
-    await made.desk.switch(on=True, who="ops")
-    await made.refresh()
-    assert not process.trials.rules.off
+    seen = []
+    for on in (False, True):
+        await made.desk.switch(on=on, who="ops", why="incident")
+        await made.refresh()
+        seen.append((process.trials.rules.off, (await made.desk.listed())["speculation"]))
+    assert seen == [(True, False), (False, True)]
     process.trials.configure(speculation=False, class_ids=())
     assert process.trials.rules.off
 
