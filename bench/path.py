@@ -39,19 +39,19 @@ from policies.estimators.increments import increments
 from policies.types import ArmId, ClassId, Proposal, SpecUsage, Status
 from router.admission.admission import Admission
 from router.admission.queue import Limits
-from router.admission.tenants import CredentialTenants
 from router.classify.base import CLASSES, OTHER, Classifier
 from router.classify.load import default_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
 from router.clock import SystemClock
-from router.config.models import Config
+from router.config.models import Config, Tenants
 from router.endpoints.table import FACTS
 from router.estimates.layout import part_of
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.made import Made
 from router.estimates.writer import Writer
+from router.experiments.placing import Rules
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
 from router.intake.parse import parse_request
@@ -64,6 +64,9 @@ from router.selection.plans import Plan
 from router.stores.base import CounterStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
+from router.tenants.book import TenantBook
+from router.tenants.keyring import KeyRing
+from router.tenants.quotas import Quotas
 from router.types import (
     POOLED,
     Attempt,
@@ -240,7 +243,9 @@ class Walk:
             SessionClassifier(self.inner, self.clock),
             self.clock,
             admission=Admission(Limits(64, 64, 0, 0.0), self.clock, self.metrics),
-            tenants=CredentialTenants(),
+            tenants=TenantBook(Tenants(), KeyRing(), self.clock),
+            quotas=Quotas(self.clock),
+            rules=Rules,
             response_headers=True,
         )
 

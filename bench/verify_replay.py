@@ -12,15 +12,13 @@ five policies that were not run, against their expectation in the world.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from policies.estimators.distributions import beta_cdf
 from policies.offpolicy import Answer, Logged, evaluate
 from policies.types import ArmId, FloatArray
 

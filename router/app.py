@@ -16,6 +16,7 @@ import numpy as np
 from aiohttp import web
 
 from router import __version__
+from router.admin.desks import desks_of
 from router.admin.drain import Answer, DrainOrder, drain_here
 from router.admin.gauges import Gauge, route_gauges
 from router.admin.routes import admin_app
@@ -31,6 +32,7 @@ from router.endpoints.cors import Cors
 from router.endpoints.names import ModelNames
 from router.errors import StoreError
 from router.estimates.writer import Writer
+from router.experiments.service import LOOK_S, Trials
 from router.fleet.fetch import AiohttpFetch
 from router.fleet.state import FleetState
 from router.fleet.upkeep import PROBE_INTERVAL_S
@@ -47,6 +49,10 @@ from router.serving import Generation, Ground, ServedRoute
 from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.open import open_store
+from router.tenants.keyring import KeyRing
+from router.tenants.presence import Presence, places_of
+from router.tenants.quotas import Quotas
+from router.types import TenantId
 
 _STOP_FLUSH_S = 5.0
 _ENDING_S = 2.0
@@ -92,7 +98,7 @@ class Application:
         self._writer = Writer(self._store, self._clock, prefix=prefix, ttl_s=0)
         self._metrics = Metrics()
         self._fetch = AiohttpFetch()
-        self._admission = Admission(_limits(config), self._clock, self._metrics)
+        self._admission = Admission(_limits(config, None), self._clock, self._metrics)
         self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
         self._ground = Ground(
             self._clock,
@@ -103,8 +109,13 @@ class Application:
             self._fetch,
             self._admission,
             prefix,
+            KeyRing(),
+            Trials(self._store, prefix, self._writer.slots.wall),
+            Quotas(self._clock),
         )
+        self._presence = Presence(prefix)
         self._current = Generation(config, self._ground)
+        self._configure()
         self._writer.ttl_s = self._current.ttl_s
         self._prepared: Generation | None = None
         self._retired: list[Generation] = []
@@ -138,10 +149,42 @@ class Application:
     async def refresh(self) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
         await self._learning.refresh(self._current)
+        await self._share_limits()
 
     async def probe(self) -> None:
         """Finds the servers and asks every one for its health."""
         await self._current.probe()
+
+    async def look(self) -> None:
+        """Judges the experiments that run."""
+        await self._ground.trials.look(self._current.sources())
+
+    def _configure(self) -> None:
+        """Tells what outlives a configuration what the current one says."""
+        current, presence = self._current, self._presence
+        config = current.config
+        self._ground.trials.configure(speculation=config.speculation, class_ids=current.class_ids)
+        self._admission.change(_limits(config, presence))
+        tokens = {
+            TenantId(tenant.id): tenant.tokens_per_minute
+            for tenant in config.tenants.known
+            if tenant.tokens_per_minute is not None
+        }
+        self._ground.quotas.change(tokens, presence.processes)
+
+    async def _share_limits(self) -> None:
+        """Looks how many processes share what tenants may have, where that is limited."""
+        known = self.config.tenants.known
+        if not any(tenant.max_concurrent or tenant.tokens_per_minute for tenant in known):
+            return
+        wall = self._writer.slots.wall()
+        try:
+            if await self._presence.refresh(self._store, wall):
+                self._configure()
+        except StoreError as error:
+            self._learning.failed("share limits", error)
+        else:
+            self._learning.answered("share limits")
 
     def _keep_up(self) -> None:
         """Starts what is done for the servers that serve now, and ends it for others."""
@@ -184,8 +227,8 @@ class Application:
             raise RuntimeError("commit before prepare")
         before, self._current = self._current, self._prepared
         self._prepared = None
+        self._configure()
         self._writer.ttl_s = self._current.ttl_s
-        self._admission.change(_limits(self._current.config))
         self._memory.most_bytes = self._current.config.listen.max_buffered_bytes
         self._retired.append(before)
         self._keep_up()
@@ -225,6 +268,7 @@ class Application:
         store = self.config.store
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
+        self.background.every(LOOK_S, "look at experiments", self.look)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
@@ -287,6 +331,12 @@ class Application:
                 self._asked_to_drain,
                 sources=Sources(self.history, self._decisions, self._clock),
                 token=config.admin.shown_token,
+                desks=desks_of(
+                    self._store,
+                    self._ground.prefix,
+                    self._writer.slots.wall,
+                    lambda: self.config,
+                ),
             )
             runners.append(web.AppRunner(app, access_log=None, shutdown_timeout=1.0))
         try:
@@ -466,11 +516,17 @@ def _route_state(route: ServedRoute) -> RouteState:
     )
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config, presence: Presence | None) -> Limits:
     admission = config.admission
+    processes, rank = (presence.processes, presence.rank) if presence else (1, 0)
     return Limits(
         max_concurrent=admission.max_concurrent,
         max_concurrent_per_tenant=admission.max_concurrent_per_tenant,
         max_waiting=admission.max_waiting,
         max_wait_s=admission.max_wait_s,
+        by_tenant={
+            TenantId(tenant.id): places_of(tenant.max_concurrent, processes, rank)
+            for tenant in config.tenants.known
+            if tenant.max_concurrent is not None
+        },
     )

@@ -11,6 +11,8 @@ import orjson
 class Reason(StrEnum):
     """The closed list of reasons for which a request is refused or fails here."""
 
+    UNAUTHENTICATED = "unauthenticated"
+    KEYS_UNREAD = "keys_unread"
     INVALID_REQUEST = "invalid_request"
     UNKNOWN_MODEL = "unknown_model"
     UNKNOWN_PATH = "unknown_path"
@@ -35,6 +37,9 @@ class _Shape:
 
 
 _SHAPES: dict[Reason, _Shape] = {
+    Reason.UNAUTHENTICATED: _Shape(401, "invalid_request_error"),
+    # Not a 401, after which clients give their key up.
+    Reason.KEYS_UNREAD: _Shape(503, "server_error"),
     Reason.INVALID_REQUEST: _Shape(400, "invalid_request_error"),
     Reason.UNKNOWN_MODEL: _Shape(404, "invalid_request_error"),
     Reason.UNKNOWN_PATH: _Shape(404, "invalid_request_error"),
@@ -55,7 +60,10 @@ _SHAPES: dict[Reason, _Shape] = {
     Reason.INTERNAL: _Shape(500, "server_error"),
 }
 
-_CODES: dict[Reason, str] = {Reason.UNKNOWN_MODEL: "model_not_found"}
+_CODES: dict[Reason, str] = {
+    Reason.UNKNOWN_MODEL: "model_not_found",
+    Reason.UNAUTHENTICATED: "invalid_api_key",
+}
 """Where OpenAI's own API has a code for the case, clients get that one."""
 
 

@@ -33,7 +33,7 @@ class Learning:
             except StoreError as error:
                 self.failed("add", error)
             else:
-                self._answered("add")
+                self.answered("add")
 
     async def refresh(self, generation: Generation) -> None:
         """Reads the store, and gives every route a new snapshot and a new plan."""
@@ -46,6 +46,7 @@ class Learning:
             if "read" not in self._errors:
                 await writer.compare_clocks()
             await self._learn_segment_key(generation.fingerprints)
+            await self._read_documents()
 
     async def _refresh(self, generation: Generation, route: ServedRoute) -> None:
         clock = self._ground.clock
@@ -57,17 +58,24 @@ class Learning:
             past = route.reader.past()
         else:
             self._last_read = clock.monotonic()
-            self._answered("read")
+            self.answered("read")
         wall = self._ground.writer.slots.wall()
         counted = route.servers.counted.estimates(wall)
         for snapshot in route.builder.steps(past, wall, counted):
             if snapshot is not None:
                 route.snapshot = snapshot
             await asyncio.sleep(0)
-        for plan in generation.plan_steps(route, past, wall):
+        for plan in generation.plan_steps(route, route.policy, past, wall):
             if plan is not None:
                 route.parts.chooser.plan = plan
             await asyncio.sleep(0)
+        others = {}
+        for key, policy in generation.other_policies(route):
+            for plan in generation.plan_steps(route, policy, past, wall):
+                if plan is not None:
+                    others[key] = plan
+                await asyncio.sleep(0)
+        route.parts.chooser.others = others
 
     async def _claim(self, route: ServedRoute) -> None:
         """Tells who attributes the engines' counters which classes made how many tokens."""
@@ -87,7 +95,18 @@ class Learning:
             self.failed("keep the key of segments", error)
         else:
             fingerprints.use(kept)
-            self._answered("keep the key of segments")
+            self.answered("keep the key of segments")
+
+    async def _read_documents(self) -> None:
+        """Reads what operators have changed: keys of tenants, experiments."""
+        ground = self._ground
+        try:
+            await ground.keys.refresh(ground.store, ground.prefix)
+            await ground.trials.refresh()
+        except StoreError as error:
+            self.failed("read keys and experiments", error)
+        else:
+            self.answered("read keys and experiments")
 
     def failed(self, doing: str, error: StoreError) -> None:
         """Notes that the store did not do something; said once until it answers again."""
@@ -95,7 +114,8 @@ class Learning:
             _log.warning("store lost; serving and learning go on", extra={"error": str(error)})
         self._errors[doing] = str(error)
 
-    def _answered(self, doing: str) -> None:
+    def answered(self, doing: str) -> None:
+        """Notes that the store did something again."""
         if self._errors.pop(doing, None) is not None and not self._errors:
             _log.info("store answers")
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from policies.values import value
 from router.admission.admission import Admission, Place
-from router.admission.tenants import Tenants
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
 from router.endpoints.names import ModelNames
 from router.endpoints.table import FACTS, EndpointFacts
+from router.experiments.placing import Placed, Question, Rules, place
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.reading import read_request, with_model
 from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
+from router.tenants.book import Tenants
+from router.tenants.model import Tenant
+from router.tenants.quotas import Bill, Quotas
 from router.types import (
     UNCLASSIFIED,
     Decision,
@@ -56,8 +59,22 @@ class RouteParts:
     recorder: Recorder
 
 
+@value
+class Guest:
+    """Whose request it is, the place it has, and what it pays."""
+
+    tenant: Tenant
+    place: Place
+    bill: Bill
+
+    def pays(self, outcome: Outcome) -> None:
+        """Settles the bill by what the engine told; what it did not tell stays a guess."""
+        told = [n for n in (outcome.prompt_tokens, outcome.tokens) if n is not None]
+        self.bill.settle(sum(told) if told else None)
+
+
 class Pipeline:
-    """Admit → parse → classify → choose → relay → record."""
+    """Tell the tenant → admit → parse → classify → place → choose → relay → record."""
 
     def __init__(
         self,
@@ -67,12 +84,16 @@ class Pipeline:
         *,
         admission: Admission,
         tenants: Tenants,
+        quotas: Quotas,
+        rules: Callable[[], Rules],
         response_headers: bool,
     ) -> None:
         self._routes = routes
         self.names = ModelNames({name: parts.facts.aliases for name, parts in routes.items()})
         self._admission = admission
         self._tenants = tenants
+        self._quotas = quotas
+        self._rules = rules
         self._classifier = classifier
         self._clock = clock
         self.response_headers = response_headers
@@ -84,36 +105,50 @@ class Pipeline:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
         tenant = self._tenants.tenant(raw.headers)
-        with self._admission.try_enter(tenant) or await self._admission.wait(tenant) as place:
-            await self._serve(raw, sink, place)
+        bill, admission = self._quotas.take(tenant.id), self._admission
+        try:
+            with admission.try_enter(tenant.id) or await admission.wait(tenant.id) as held:
+                await self._serve(raw, sink, Guest(tenant, held, bill))
+        finally:
+            bill.settle(0)  # whoever was answered has settled already
 
-    async def _serve(self, raw: RawRequest, sink: ResponseSink, place: Place) -> None:
+    async def _serve(self, raw: RawRequest, sink: ResponseSink, guest: Guest) -> None:
         request, route = self._route(self._read(raw))
         if not raw.facts.speculates:
-            await self._balance(raw, request, route, sink, place)
+            await self._balance(raw, request, route, sink, guest)
             return
         # Both read the same few lines of the request, which classifying drives out of the caches.
         session, segment = self._classifier.session(request), route.segments.segment(request)
+        asked = Question(
+            guest.tenant,
+            request,
+            self._classifier.classify(request, session),
+            raw.request_id,
+            raw.headers,
+        )
+        placed = self._placed(route, asked)
         ctx = RequestContext(
             request_id=raw.request_id,
             request=request,
-            classification=self._classifier.classify(request, session),
+            classification=placed.classification,
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
-            headers=raw.headers,
+            headers=self._tenants.passed_on(raw.headers),
             method=raw.method,
             segment=segment,
             session=session,
-            tenant=place.tenant,
-            queue_s=place.queue_s,
+            tenant=guest.place.tenant,
+            queue_s=guest.place.queue_s,
+            sides=placed.sides,
+            experiment=placed.told,
         )
-        decision = route.chooser.choose(request, ctx.classification, ctx.segment)
+        decision = route.chooser.choose(request, ctx.classification, ctx.segment, placed.scope)
         await route.relay.run(
             ctx,
             decision,
             sink,
             extra=partial(self._own_headers, ctx),
-            finish=partial(self._finish, route, ctx, decision),
+            finish=partial(self._finish, route, ctx, decision, guest),
         )
 
     async def _balance(
@@ -122,7 +157,7 @@ class Pipeline:
         request: ParsedRequest,
         route: RouteParts,
         sink: ResponseSink,
-        place: Place,
+        guest: Guest,
     ) -> None:
         """Serves what generates no text: any server of the baseline will do, nothing is learned."""
         ctx = RequestContext(
@@ -131,22 +166,38 @@ class Pipeline:
             classification=UNCLASSIFIED,
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
-            headers=raw.headers,
+            headers=self._tenants.passed_on(raw.headers),
             method=raw.method,
-            tenant=place.tenant,
-            queue_s=place.queue_s,
+            tenant=guest.place.tenant,
+            queue_s=guest.place.queue_s,
         )
         await route.relay.run(
             ctx,
             route.chooser.balanced(),
             sink,
             extra=partial(self._own_headers, ctx),
-            finish=partial(route.recorder.record_balanced, ctx),
+            finish=partial(self._finish_balanced, route, ctx, guest),
         )
 
-    def _finish(
-        self, route: RouteParts, ctx: RequestContext, decision: Decision, outcome: Outcome
+    def _placed(self, route: RouteParts, asked: Question) -> Placed:
+        facts = route.facts
+        return place(self._rules(), asked, baseline=facts.baseline, several=len(facts.pools) > 1)
+
+    def _finish_balanced(
+        self, route: RouteParts, ctx: RequestContext, guest: Guest, outcome: Outcome
     ) -> None:
+        guest.pays(outcome)
+        route.recorder.record_balanced(ctx, outcome)
+
+    def _finish(
+        self,
+        route: RouteParts,
+        ctx: RequestContext,
+        decision: Decision,
+        guest: Guest,
+        outcome: Outcome,
+    ) -> None:
+        guest.pays(outcome)
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
 
@@ -172,4 +223,5 @@ class Pipeline:
             )
         if ctx.classification is UNCLASSIFIED:
             return told
-        return (*told, ("x-specroute-class", ctx.classification.class_id))
+        told = (*told, ("x-specroute-class", ctx.classification.class_id))
+        return (*told, ("x-specroute-experiment", ctx.experiment)) if ctx.experiment else told

@@ -6,8 +6,8 @@ Listeners, the store and what has been counted outlive it (`router.app`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -17,9 +17,8 @@ import numpy as np
 from policies.base import ContextPolicy, Policy
 from policies.priors import MethodPrior
 from policies.registry import REGISTRY, build_context_policy, build_policy
-from policies.types import ArmView, ClassId
+from policies.types import Arm, ArmView, ClassId
 from router.admission.admission import Admission
-from router.admission.tenants import CredentialTenants
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
@@ -34,6 +33,7 @@ from router.estimates.layout import SLOT_S
 from router.estimates.reader import Past, Reader
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
 from router.estimates.writer import Writer
+from router.experiments.service import Source, Trials
 from router.fleet.fetch import Fetch
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
@@ -50,6 +50,9 @@ from router.selection.expectations import expectations
 from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.simulate.load import load_priors
 from router.stores.base import SharedStore
+from router.tenants.book import TenantBook, plan_key
+from router.tenants.keyring import KeyRing
+from router.tenants.quotas import Quotas
 from router.types import POOLED
 
 _TTL_SLACK_S = 10 * SLOT_S
@@ -70,6 +73,12 @@ class Ground:
     admission: Admission
     prefix: str
     """First part of every key in the store."""
+    keys: KeyRing
+    """API keys of tenants."""
+    trials: Trials
+    """Experiments."""
+    quotas: Quotas
+    """Tokens that tenants may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,8 @@ class ServedRoute:
     knowing: Knowing
     parts: RouteParts
     snapshot: Snapshot
+    others: dict[str, Policy | ContextPolicy | None] = field(default_factory=dict)
+    """Policies of tenants and experiments, by `plan_key`; None for one that cannot be built."""
 
 
 class Generation:
@@ -155,9 +166,12 @@ class Generation:
             self.classifier,
             ground.clock,
             admission=ground.admission,
-            tenants=CredentialTenants(),
+            tenants=TenantBook(config.tenants, ground.keys, ground.clock),
+            quotas=ground.quotas,
+            rules=lambda: ground.trials.rules,
             response_headers=config.listen.response_headers,
         )
+        self._check_policies_of_tenants()
         self._before = None
         self.requests = 0
         """Being served now."""
@@ -206,15 +220,46 @@ class Generation:
                 return f"no server of model {model!r} answers"
         return None
 
-    def plan_steps(self, route: ServedRoute, past: Past, wall: float) -> Iterator[Plan | None]:
+    def other_policies(self, route: ServedRoute) -> Iterator[tuple[str, Policy | ContextPolicy]]:
+        """Policies beside the route's own that tenants or experiments want asked."""
+        wanted: list[tuple[str, Mapping[str, object]]] = [
+            (tenant.policy.name, tenant.policy.parameters)
+            for tenant in self.config.tenants.known
+            if tenant.policy is not None
+        ]
+        wanted += self._ground.trials.policies(route.config.model)
+        for name, parameters in wanted:
+            key = plan_key(name, parameters)
+            if key not in route.others:
+                try:
+                    arms = route.servers.facts.arms
+                    route.others[key] = _built(name, parameters, arms, self.class_ids)
+                except ValueError:
+                    # It names arms of other routes, say; whoever wanted it gets the route's own.
+                    route.others[key] = None
+            policy = route.others[key]
+            if policy is not None:
+                yield key, policy
+
+    def sources(self) -> dict[str, Source]:
+        """Where the sums of each route are."""
+        return {
+            model: Source(route.reader.past, route.reader.history)
+            for model, route in self.routes.items()
+        }
+
+    def plan_steps(
+        self, route: ServedRoute, policy: Policy | ContextPolicy, past: Past, wall: float
+    ) -> Iterator[Plan | None]:
         """Makes a plan from a route's newest snapshot in pieces; see `router.selection.plans`.
 
         Args:
             route: The route.
+            policy: Its own, or another that somebody wants asked.
             past: What the snapshot was made of.
             wall: When it was.
         """
-        policy, snapshot, rng = route.policy, route.snapshot, self._ground.rng
+        snapshot, rng = route.snapshot, self._ground.rng
         arms = route.servers.facts.arms
         unseen = [class_id for class_id in self.class_ids if class_id not in snapshot.classes]
         if isinstance(policy, ContextPolicy):
@@ -226,6 +271,18 @@ class Generation:
         empty = ((class_id, POOLED, ArmView.empty(class_id, arms)) for class_id in unseen)
         views = chain(empty, snapshot.views())
         yield from plan_steps(policy, views, arms, version=snapshot.version, rng=rng)
+
+    def _check_policies_of_tenants(self) -> None:
+        for index, tenant in enumerate(self.config.tenants.known):
+            policy = tenant.policy
+            if policy is None:
+                continue
+            key = plan_key(policy.name, policy.parameters)
+            if not any(key in dict(self.other_policies(route)) for route in self.routes.values()):
+                raise ConfigError(
+                    f"tenants.known[{index}].policy: it can be used on no route; see "
+                    "docs/policies.md for its parameters"
+                )
 
     # --- What is taken over -------------------------------------------------------------------
 
@@ -289,6 +346,7 @@ class Generation:
                 self.decision_log,
                 ground.clock,
                 route=servers.facts,
+                noted=ground.trials.note,
             ),
         )
         return ServedRoute(
@@ -373,9 +431,14 @@ def published_priors() -> Mapping[str, MethodPrior]:
 def _policy(
     route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]
 ) -> Policy | ContextPolicy:
-    name = route.policy.name
-    build = build_policy if name in REGISTRY else build_context_policy
     try:
-        return build(name, route.policy.parameters, facts.arms, classes)
+        return _built(route.policy.name, route.policy.parameters, facts.arms, classes)
     except ValueError as error:
         raise ConfigError(f"routes[{index}].policy: {error}") from error
+
+
+def _built(
+    name: str, parameters: Mapping[str, object], arms: Sequence[Arm], classes: tuple[ClassId, ...]
+) -> Policy | ContextPolicy:
+    build = build_policy if name in REGISTRY else build_context_policy
+    return build(name, parameters, arms, classes)

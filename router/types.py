@@ -126,6 +126,10 @@ class RequestContext:
     tenant: TenantId = ANONYMOUS
     queue_s: float = 0.0
     """Waited for a place, from arrival on; no pool had a part in it."""
+    sides: tuple[ArmId, ...] = ()
+    """Sides of experiments that it counts for as well, as `router.experiments.cells` names them."""
+    experiment: str = ""
+    """The experiment it is in and its side, as the client is told; empty for none."""
 
 
 @value

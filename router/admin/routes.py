@@ -10,6 +10,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from router.admin.drain import DrainFn, add_drain_routes
+from router.admin.orders import Desks, add_order_routes
 from router.dashboard.guard import Guard
 from router.dashboard.routes import Sources, add_dashboard
 
@@ -26,6 +27,7 @@ def admin_app(
     *,
     sources: Sources,
     token: str | None = None,
+    desks: Desks | None = None,
 ) -> web.Application:
     """The application of the admin port.
 
@@ -36,6 +38,7 @@ def admin_app(
         drain: Takes a server out, or puts it back.
         sources: What the dashboard is fed from.
         token: That everybody has to show; None on loopback.
+        desks: Who take orders about tenants and experiments.
     """
 
     async def api_state(_: web.Request) -> web.Response:
@@ -56,6 +59,8 @@ def admin_app(
     app.router.add_post("/api/reload", api_reload)
     app.router.add_get("/metrics", metrics)
     add_drain_routes(app, drain)
+    if desks is not None:
+        add_order_routes(app, desks)
     add_dashboard(app, state, sources)
     return app
 

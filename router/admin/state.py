@@ -125,7 +125,9 @@ def store_json(store: StoreState) -> dict[str, Any]:
 
 def admission_json(state: AdmissionState) -> dict[str, Any]:
     """Places and those who wait for one, in this process."""
-    return asdict(state)
+    shown = asdict(state)
+    del shown["limits"]["by_tenant"]  # the configuration tells them
+    return shown
 
 
 def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:

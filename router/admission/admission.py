@@ -127,7 +127,7 @@ class Admission:
         joined = self._queue.join(tenant, since_s)
         if isinstance(joined, Refused):
             self._watcher.turned_away(joined.cause)
-            raise self._error(joined)
+            raise self._error(joined, tenant)
         if joined.displaced is not None:
             self._refuse([joined.displaced])
         waiter = self._waiters[joined.ticket] = _Waiter()
@@ -147,7 +147,7 @@ class Admission:
         refused = waiter.refused
         self._watcher.queued(waited_s, refused.cause if refused else None, left=False)
         if refused is not None:
-            raise self._error(refused)
+            raise self._error(refused, tenant)
         return Place(self, tenant, now, waited_s)
 
     def expire(self) -> None:
@@ -203,7 +203,7 @@ class Admission:
                 waiter.refused = refused
                 waiter.wake()
 
-    def _error(self, refused: Refused) -> RequestError:
+    def _error(self, refused: Refused, tenant: TenantId) -> RequestError:
         if refused.cause is Cause.DRAINING:
             return RequestError(Reason.DRAINING, "The proxy is stopping.")
         advice = f"Try again in {refused.retry_after_s} s."
@@ -211,7 +211,7 @@ class Admission:
             return RequestError(
                 Reason.TENANT_SATURATED,
                 "Too many requests at a time with one API key; the limit is "
-                f"{self._queue.limits.max_concurrent_per_tenant}. {advice}",
+                f"{self._queue.limits.of(tenant)}. {advice}",
                 retry_after_s=refused.retry_after_s,
             )
         return RequestError(

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
@@ -30,6 +30,7 @@ Ticket = NewType("Ticket", int)
 """Number of a waiting request; never used twice."""
 
 _STALE_TURNS = 64
+_ANY = 2**62
 
 _ADVISED_SHARE = 0.8
 """Of the places that become free, what is spoken for by advice: a queue that is fed as fast as it
@@ -45,6 +46,12 @@ class Limits:
     max_concurrent_per_tenant: int
     max_waiting: int
     max_wait_s: float
+    by_tenant: Mapping[TenantId, int] = field(default_factory=dict)
+    """Lower limits of tenants that have one of their own."""
+
+    def of(self, tenant: TenantId) -> int:
+        """Places that a tenant may have."""
+        return min(self.max_concurrent_per_tenant, self.by_tenant.get(tenant, _ANY))
 
 
 class Cause(StrEnum):
@@ -164,7 +171,7 @@ class FairQueue:
         tenant = self._tenants.get(name)
         if tenant is None:
             tenant = self._tenants[name] = _Tenant(name, Stays(now, self._stays.seen_s), now)
-        elif tenant.in_flight >= self._limits.max_concurrent_per_tenant:
+        elif tenant.in_flight >= self._limits.of(name):
             return False
         tenant.in_flight += 1
         self.in_flight += 1
@@ -267,7 +274,7 @@ class FairQueue:
         self._await_turn(tenant)
 
     def _await_turn(self, tenant: _Tenant) -> None:
-        if tenant.in_flight < self._limits.max_concurrent_per_tenant:
+        if tenant.in_flight < self._limits.of(tenant.name):
             heapq.heappush(self._turns, (tenant.round + tenant.in_flight, tenant.turn, tenant))
             if len(self._turns) > 2 * self._lines + _STALE_TURNS:
                 self._forget_stale_turns()
@@ -284,7 +291,7 @@ class FairQueue:
             bool(tenant.waiting)
             and turn == tenant.turn
             and key == tenant.round + tenant.in_flight
-            and tenant.in_flight < self._limits.max_concurrent_per_tenant
+            and tenant.in_flight < self._limits.of(tenant.name)
         )
 
     def _fill(self) -> list[Ticket]:
@@ -334,8 +341,7 @@ class FairQueue:
     def _refused(
         self, tenant: _Tenant | None, cause: Cause, now: float, ticket: Ticket | None = None
     ) -> Refused:
-        full = self._limits.max_concurrent_per_tenant
-        by_tenant = tenant is not None and tenant.in_flight >= full
+        by_tenant = tenant is not None and tenant.in_flight >= self._limits.of(tenant.name)
         return Refused(
             cause, by_tenant, self._retry_after(tenant, now, by_tenant=by_tenant), ticket
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from hashlib import blake2b
-from typing import Protocol
 
 from router.types import ANONYMOUS, Headers, TenantId
 
@@ -12,18 +11,15 @@ _BEARER = "bearer "
 _DIGEST_BYTES = 8
 
 
-class Tenants(Protocol):
-    """Tells tenants apart."""
-
-    def tenant(self, headers: Headers) -> TenantId:
-        """Whose request this is; must not wait."""
-
-
 class CredentialTenants:
-    """One tenant for each credential: a hash of it whose key lives and dies with the process."""
+    """One tenant for each credential: a hash of it.
 
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(blake2b.MAX_KEY_SIZE)
+    Args:
+        key: Of the hash; None for one that lives and dies with the process.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(blake2b.MAX_KEY_SIZE)
 
     def tenant(self, headers: Headers) -> TenantId:
         """The same for the same credential, whether it comes as `Authorization` or `x-api-key`."""

@@ -43,6 +43,7 @@ _FIRST_DENSE: Final = "\u2e80"
 LONGEST_BARE: Final = 32
 
 _KEYS: Final = ("prompt_cache_key", "user", "previous_response_id")
+_LASTING_KEYS: Final = _KEYS[:2]
 _RESULT_ROLES: Final = ("tool", "function")
 _RESULT_TYPES: Final = ("function_call_output", "custom_tool_call_output", "tool_result")
 _POINTS: Final = " .,;:!?…。、！？،؟۔~\n\"'"
@@ -137,6 +138,16 @@ class SessionClassifier:
         return len(self._sessions)
 
 
+def session_key(request: ParsedRequest) -> str | None:
+    """Return what names a request's session in every process; None where nothing does.
+
+    It may hold text of the prompt, so it is hashed and forgotten. An id of the answer before is
+    another one in each turn, so it names none.
+    """
+    kind, named = _named(request, _LASTING_KEYS)
+    return f"{kind}\0{named}" if named else None
+
+
 def inherited(request: ParsedRequest, own: Classification) -> float:
     """Return the weight in [0, 1) of the session's past: the more, the less the turn says.
 
@@ -221,13 +232,13 @@ def _band(tokens: int) -> LengthBand:
     return next((band for bound, band in _BANDS if tokens <= bound), "long")
 
 
-def _named(request: ParsedRequest) -> tuple[str, str]:
+def _named(request: ParsedRequest, keys: tuple[str, ...] = _KEYS) -> tuple[str, str]:
     """Return what names the session, and where that was found."""
     fields = request.fields
     given = header_value(request.headers, HEADER)
     if given:
         return HEADER, given
-    for name in _KEYS:
+    for name in keys:
         key = fields.get(name)
         if isinstance(key, str) and key:
             return name, f"{len(key)} {key[:KEY_CHARS]}"

@@ -19,6 +19,7 @@ from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
+from router.cli.orders import experiment_app, tenant_app
 from router.cli.replay import replay_command
 from router.cli.report import markdown, report
 from router.cli.simfleet import simfleet
@@ -49,6 +50,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(classify_app, name="classify")
+app.add_typer(tenant_app, name="tenant")
+app.add_typer(experiment_app, name="experiment")
 app.command("simfleet")(simfleet)
 app.command()(doctor)
 app.command("replay")(replay_command)

@@ -7,6 +7,9 @@ field              sum of
 `tokens`, `.n`     completion tokens, and requests that reported them
 `prompt`, `.n`     prompt tokens, and requests that reported them
 `baseline`         requests that the baseline answered, by choice or in another's place
+`out.y.s.*`        log costs of streams that were held out: number, sum and sum of squares in
+                   millionths (`router.experiments.cells`)
+`rest.y.s.*`       the same of those that were not
 =================  ==============================================================================
 """
 

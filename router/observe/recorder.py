@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
-from policies.types import ArmId, Status, Trial
+from policies.types import ArmId, ClassId, Counts, Status, Trial
 from router.clock import Clock
 from router.engines.counters import COUNTERS_MOVE, Moves
 from router.estimates.extras import made_by, more_cells
@@ -15,6 +16,7 @@ from router.estimates.layout import part_of
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
+from router.experiments.cells import holdout_counts, side_cells
 from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
 from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
@@ -26,6 +28,9 @@ _log = logging.getLogger("specroute.recorder")
 _ENOUGH_TOLD = 100
 """Answers in a row with records of their own after which the engine's counters are not needed. One
 without begins anew."""
+
+Noted = Callable[[tuple[ArmId, ...], ClassId, Counts], None]
+"""Takes sides of experiments, a class, and what a request adds to it."""
 
 
 class Recorder:
@@ -39,6 +44,7 @@ class Recorder:
         clock: Clock,
         *,
         route: RouteFacts | None = None,
+        noted: Noted | None = None,
     ) -> None:
         """Takes nothing yet.
 
@@ -48,6 +54,7 @@ class Recorder:
             decision_log: Takes a line for each request.
             clock: Time.
             route: Its pools: which of them is the baseline, which draft, whose counters are read.
+            noted: Is told what requests in experiments add.
         """
         self._writer = writer
         metrics.put_off(writer.work_out)
@@ -66,6 +73,7 @@ class Recorder:
         self._metrics = metrics
         self._decision_log = decision_log
         self._clock = clock
+        self._noted = noted
 
     def record(self, ctx: RequestContext, decision: Decision, outcome: Outcome) -> None:
         """Takes the outcome of a request.
@@ -77,14 +85,16 @@ class Recorder:
             wall = self._clock.wall()
             made = decision_record(ctx, decision, outcome, wall=wall, arms=self._arms)
             trial = trial_of(ctx, decision, outcome)
-            self._writer.defer(partial(self._learned, made, trial, ctx.tenant))
+            self._writer.defer(partial(self._learned, made, trial, ctx.tenant, ctx.sides))
             self._decision_log.append(made)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything: a flaw in the books must not
             # fail a request that has been served.
             self._failed(ctx.request_id)
 
-    def _learned(self, made: DecisionRecord, trial: Trial, tenant: TenantId) -> Learned | None:
+    def _learned(
+        self, made: DecisionRecord, trial: Trial, tenant: TenantId, sides: tuple[ArmId, ...]
+    ) -> Learned | None:
         """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
         try:
             class_id, arm_id, outcome = trial.class_id, trial.arm_id, made.outcome
@@ -93,15 +103,17 @@ class Recorder:
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
+            if sides and self._noted is not None:
+                self._noted(sides, class_id, sums)
             return Learned(
                 model=made.model,
                 arm_id=arm_id,
                 class_id=class_id,
                 sums=sums,
                 part=part_of(made.segment, made.classification.copy_ratio),
-                also=more_cells(trial, sums, self._plain),
+                also=(*more_cells(trial, sums, self._plain), *side_cells(sides, class_id, sums)),
                 tenant=tenant,
-                ledger=ledger_counts(outcome, self._baseline),
+                ledger={**ledger_counts(outcome, self._baseline), **holdout_counts(sides, sums)},
                 made=None
                 if moves is None
                 else made_by(

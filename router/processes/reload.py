@@ -20,7 +20,10 @@ from router.config.load import parse_config, read_config
 from router.config.models import Config
 from router.errors import ConfigError
 
-_APPLIED = ("routes", "classify", "estimates", "decision_log", "admission")
+_APPLIED = (
+    *("routes", "classify", "estimates", "decision_log", "admission"),
+    *("tenants", "speculation"),
+)
 """Sections that a reload applies; whatever else differs needs a restart."""
 _APPLIED_OF = {"listen": ("drain_delay_s", "response_headers", "max_buffered_bytes")}
 _HASH_CHARS = 12

@@ -16,6 +16,7 @@ from functools import partial
 
 from aiohttp import web
 
+from router.admin.desks import desks_of
 from router.admin.drain import Answer, DrainOrder, order_json, together
 from router.admin.routes import admin_app
 from router.clock import SystemClock
@@ -81,6 +82,7 @@ class Supervisor:
         self._lifecycle = Lifecycle()
         self._signals = Signals(self._pass_on)
         store = open_store(loaded.config.store, self._clock)
+        self._documents = store
         self._store = store if isinstance(store, EmbeddedStore) else None
         self._store_is_lost = False
         self._children: dict[int, Child] = {}
@@ -114,6 +116,12 @@ class Supervisor:
             self._drain,
             sources=Sources(self._summary.history, self._summary.decisions, self._clock),
             token=admin.shown_token,
+            desks=desks_of(
+                self._documents,
+                self._loaded.config.store.prefix,
+                self._clock.wall,
+                lambda: self._loaded.config,
+            ),
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         try:
@@ -128,8 +136,7 @@ class Supervisor:
                 child.kill()
             await runner.cleanup()
             await self._lifecycle.stop()
-            if self._store is not None:
-                await self._store.close()
+            await self._documents.close()
             port.close()
         if self._failed is not None:
             raise self._failed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from policies.types import ArmId
 from router.estimates.layout import part_of
 from router.fleet.affinity import prefix_of
 from router.fleet.model import RouteFacts
@@ -11,6 +12,7 @@ from router.fleet.state import FleetState
 from router.selection.eligibility import excluded_arms
 from router.selection.moments import moment_of
 from router.selection.plans import Plan
+from router.selection.scope import EVERYTHING, Scope
 from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
 
 BALANCER = "balancer"
@@ -29,6 +31,8 @@ class Chooser:
         self._uniform = uniform
         self.plan = plan
         """The current plan; replaced whole whenever there is a new snapshot."""
+        self.others: Mapping[str, Plan] = {}
+        """Plans of other policies, for tenants and experiments, by `plan_key`."""
 
     def balanced(self) -> Decision:
         """For requests in which the arm makes no difference: plain decoding, while it answers."""
@@ -48,10 +52,16 @@ class Chooser:
         request: ParsedRequest,
         classification: Classification,
         segment: SegmentId = POOLED,
+        scope: Scope = EVERYTHING,
     ) -> Decision:
-        """Masks the plan's probabilities, then draws from exactly what it records."""
-        plan = self.plan
-        excluded = excluded_arms(self._route, self._fleet, request)
+        """Masks the plan's probabilities, then draws from exactly what it records.
+
+        What is forced is not drawn, unless the mask forbids it: then it is as if nothing were.
+        """
+        plan = self.plan if scope.plan is None else self.others.get(scope.plan, self.plan)
+        excluded = excluded_arms(self._route, self._fleet, request, scope.rights)
+        if scope.forced is not None and self._may(scope.forced, excluded):
+            return self._only(scope.forced, excluded, scope.why)
         part = part_of(segment, classification.copy_ratio)
         loads = prefix = moment = None
         if plan.prepared is None:
@@ -61,6 +71,9 @@ class Chooser:
             prospects = self._fleet.prospects(prefix)
             moment = moment_of(request, classification.class_id, part, prospects)
             odds, loads = plan.odds_at(moment, excluded), moment.load
+        if not scope.rights.explore:
+            preferred = max(odds.arms, key=odds.probabilities.__getitem__)
+            return self._only(preferred, excluded, plan.policy)
         arm_id = odds.at(self._uniform())
         return Decision(
             arm_id=arm_id,
@@ -72,4 +85,19 @@ class Chooser:
             loads=loads,
             prefix=prefix,
             moment=moment,
+        )
+
+    def _may(self, arm_id: ArmId, excluded: Mapping[ArmId, str]) -> bool:
+        return arm_id in self._route.pools and arm_id not in excluded
+
+    def _only(self, arm_id: ArmId, excluded: Mapping[ArmId, str], policy: str) -> Decision:
+        probabilities = dict.fromkeys(self._route.pools, 0.0)
+        probabilities[arm_id] = 1.0
+        return Decision(
+            arm_id=arm_id,
+            propensity=1.0,
+            probabilities=probabilities,
+            excluded=excluded,
+            policy=policy,
+            snapshot_version=self.plan.snapshot_version,
         )

@@ -76,5 +76,53 @@ class SecretStore(Protocol):
         """
 
 
-class SharedStore(CounterStore, SecretStore, Protocol):
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is kept under a key, and how often it has been written."""
+
+    version: int
+    """1 when it was first written."""
+    data: bytes
+
+
+class DocumentStore(Protocol):
+    """Small documents that processes change together, each with a log; they do not expire.
+
+    Every method raises `router.errors.StoreError` when the store cannot do it in time.
+    """
+
+    async def get(self, key: str) -> Document | None:
+        """The document; None where there is none."""
+
+    async def put(
+        self, key: str, data: bytes, *, expected: int, entries: Sequence[bytes] = ()
+    ) -> bool:
+        """Writes a document if nobody has since its version `expected` was read.
+
+        A caller that gets an error does not know whether it was written; who reads again does.
+
+        Args:
+            key: Where it is kept. Key and the key of its log must share one hash tag.
+            data: The new content.
+            expected: Version it replaces; 0 where there must be none.
+            entries: Added to its log, which only grows, in the same moment.
+
+        Returns:
+            Whether it was written; its version is then `expected + 1`.
+        """
+
+    async def log(self, key: str, newest: int) -> Sequence[bytes]:
+        """Entries of a document's log, the oldest first; at most the `newest` ones."""
+
+
+def log_key(key: str) -> str:
+    """Where the log of a document is kept.
+
+    >>> log_key("{specroute}:doc")
+    '{specroute}:doc:log'
+    """
+    return f"{key}:log"
+
+
+class SharedStore(CounterStore, SecretStore, DocumentStore, Protocol):
     """All that this program keeps in a store."""

@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from typing import IO
 
 from router.errors import ConfigError, StoreError
-from router.stores.base import Addition, Batch
+from router.stores.base import Addition, Batch, Document
 from router.stores.redis import RedisStore
 
 _START_TIMEOUT_S = 10.0
@@ -93,6 +93,21 @@ class EmbeddedStore:
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """Keeps a secret; see `SecretStore.get_or_create`."""
         return await (await self._running()).get_or_create(key, value)
+
+    async def get(self, key: str) -> Document | None:
+        """Reads a document; see `DocumentStore.get`."""
+        return await (await self._running()).get(key)
+
+    async def put(
+        self, key: str, data: bytes, *, expected: int, entries: Sequence[bytes] = ()
+    ) -> bool:
+        """Writes a document; see `DocumentStore.put`."""
+        store = await self._running()
+        return await store.put(key, data, expected=expected, entries=entries)
+
+    async def log(self, key: str, newest: int) -> Sequence[bytes]:
+        """Reads a log; see `DocumentStore.log`."""
+        return await (await self._running()).log(key, newest)
 
     async def close(self) -> None:
         """Stops the server, after it has written what it holds."""

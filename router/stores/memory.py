@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from router.clock import Clock
-from router.stores.base import Addition, Batch
+from router.stores.base import Addition, Batch, Document
 
 _LAST = "last"
 """Field of a batch's key that holds the number."""
@@ -19,6 +19,8 @@ class MemoryStore:
         self._hashes: dict[str, dict[str, int]] = {}
         self._expires: dict[str, float] = {}
         self._secrets: dict[str, bytes] = {}
+        self._documents: dict[str, Document] = {}
+        self._logs: dict[str, list[bytes]] = {}
 
     async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """Adds; see `CounterStore.add`."""
@@ -53,6 +55,25 @@ class MemoryStore:
     async def get_or_create(self, key: str, value: bytes) -> bytes:
         """Keeps a secret; see `SecretStore.get_or_create`."""
         return self._secrets.setdefault(key, value)
+
+    async def get(self, key: str) -> Document | None:
+        """Reads a document; see `DocumentStore.get`."""
+        return self._documents.get(key)
+
+    async def put(
+        self, key: str, data: bytes, *, expected: int, entries: Sequence[bytes] = ()
+    ) -> bool:
+        """Writes a document; see `DocumentStore.put`."""
+        known = self._documents.get(key)
+        if (known.version if known else 0) != expected:
+            return False
+        self._documents[key] = Document(expected + 1, data)
+        self._logs.setdefault(key, []).extend(entries)
+        return True
+
+    async def log(self, key: str, newest: int) -> Sequence[bytes]:
+        """Reads a log; see `DocumentStore.log`."""
+        return tuple(self._logs.get(key, ())[-newest:]) if newest > 0 else ()
 
     async def close(self) -> None:
         """Nothing to let go of."""

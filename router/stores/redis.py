@@ -13,10 +13,11 @@ from redis import exceptions
 from redis.exceptions import RedisClusterException, RedisError
 
 from router.errors import StoreError
-from router.stores.base import Addition, Batch, Increments
+from router.stores.base import Addition, Batch, Document, Increments, log_key
 from router.stores.clients import open_clients
 
 _ADD = files("router.stores").joinpath("scripts/add_counts.lua").read_text(encoding="utf-8")
+_PUT = files("router.stores").joinpath("scripts/put_document.lua").read_text(encoding="utf-8")
 _TIME = "return redis.call('TIME')"
 _EXACT = 2**53
 """Below it a Lua number holds every integer."""
@@ -58,6 +59,7 @@ class RedisStore:
         self._redis: Any
         self._redis, self._others = open_clients(url, timeout_s)
         self._add: Any = self._redis.register_script(_ADD)
+        self._put: Any = self._redis.register_script(_PUT)
 
     async def add(self, batch: Batch, additions: Sequence[Addition]) -> int:
         """One script call; see `CounterStore.add`."""
@@ -96,6 +98,29 @@ class RedisStore:
         if not isinstance(kept, bytes):
             raise StoreError(f"{key} was not kept: {refused if kept is None else kept}")
         return kept
+
+    async def get(self, key: str) -> Document | None:
+        """One command; see `DocumentStore.get`."""
+        version, data = await self._call(self._redis.hmget(key, ["version", "data"]))
+        if version is None or data is None:
+            return None
+        try:
+            return Document(int(version), data)
+        except ValueError as error:
+            raise StoreError(f"{key} holds no document") from error
+
+    async def put(
+        self, key: str, data: bytes, *, expected: int, entries: Sequence[bytes] = ()
+    ) -> bool:
+        """One script call; see `DocumentStore.put`."""
+        keys = [key, log_key(key)]
+        return bool(await self._call(self._put(keys=keys, args=[expected, data, *entries])))
+
+    async def log(self, key: str, newest: int) -> Sequence[bytes]:
+        """One command; see `DocumentStore.log`."""
+        if newest <= 0:
+            return ()
+        return tuple(await self._call(self._redis.lrange(log_key(key), -newest, -1)))
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -22,7 +22,7 @@ from redis import Redis
 from router.config.models import Store
 from router.errors import ConfigError, StoreError
 from router.stores import embedded
-from router.stores.base import Addition, Batch, CounterStore, SharedStore
+from router.stores.base import Addition, Batch, CounterStore, Document, SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
 from router.stores.open import open_store
@@ -68,6 +68,8 @@ class ToyStore:
             "CREATE TABLE sums (key TEXT REFERENCES keys ON DELETE CASCADE, field TEXT,"
             " value INTEGER, PRIMARY KEY (key, field));"
             "CREATE TABLE secrets (key TEXT PRIMARY KEY, value BLOB);"
+            "CREATE TABLE documents (key TEXT PRIMARY KEY, version INTEGER, data BLOB);"
+            "CREATE TABLE logs (key TEXT, entry BLOB);"
             "PRAGMA foreign_keys = ON;"
         )
 
@@ -117,6 +119,32 @@ class ToyStore:
             db.execute("INSERT OR IGNORE INTO secrets VALUES (?, ?)", (key, value))
             [kept] = db.execute("SELECT value FROM secrets WHERE key = ?", (key,)).fetchone()
         return bytes(kept)
+
+    async def get(self, key: str) -> Document | None:
+        """One query."""
+        query = "SELECT version, data FROM documents WHERE key = ?"
+        found = self._db.execute(query, (key,)).fetchone()
+        return Document(found[0], bytes(found[1])) if found else None
+
+    async def put(
+        self, key: str, data: bytes, *, expected: int, entries: Sequence[bytes] = ()
+    ) -> bool:
+        """One transaction."""
+        with self._db as db:
+            db.execute("INSERT OR IGNORE INTO documents VALUES (?, 0, NULL)", (key,))
+            changed = db.execute(
+                "UPDATE documents SET version = version + 1, data = ? WHERE key = ? AND version = ?",
+                (data, key, expected),
+            ).rowcount
+            if changed:
+                db.executemany("INSERT INTO logs VALUES (?, ?)", [(key, e) for e in entries])
+            db.execute("DELETE FROM documents WHERE version = 0")
+        return bool(changed)
+
+    async def log(self, key: str, newest: int) -> Sequence[bytes]:
+        """One query."""
+        query = "SELECT entry FROM logs WHERE key = ? ORDER BY rowid DESC LIMIT ?"
+        return [bytes(row[0]) for row in self._db.execute(query, (key, newest))][::-1]
 
     async def close(self) -> None:
         """Closes the file."""
@@ -436,6 +464,49 @@ async def test_a_reply_is_the_caller_s_own(subject: Subject) -> None:
     assert isinstance(first, dict)
     first["a"] = 9
     assert await store.read([K1]) == [{"a": 1}]
+
+
+async def test_a_document_is_written_over_the_version_that_was_read(subject: Subject) -> None:
+    """Nobody writes over what he has not seen; versions count from 1, and any bytes are kept."""
+    store, other = subject.open(), subject.open()
+    assert await store.get("{d}:1") is None
+    assert await store.put("{d}:1", b"\x00first\xff", expected=0)
+    assert await other.get("{d}:1") == Document(1, b"\x00first\xff")
+    assert not await other.put("{d}:1", b"late", expected=0)
+    assert await other.put("{d}:1", b"second", expected=1)
+    assert not await store.put("{d}:1", b"late", expected=1)
+    subject.expire(10**8)
+    assert await store.get("{d}:1") == Document(2, b"second")
+    assert await store.get("{d}:2") is None
+
+
+async def test_a_document_s_log_grows_only_with_the_document(subject: Subject) -> None:
+    """What was refused leaves no entry; the newest are read, the oldest of them first."""
+    store = subject.open()
+    assert list(await store.log("{d}:1", 10)) == []
+    assert await store.put("{d}:1", b"1", expected=0, entries=[b"a", b"b"])
+    assert not await store.put("{d}:1", b"x", expected=0, entries=[b"never"])
+    assert await store.put("{d}:1", b"2", expected=1, entries=[b"c"])
+    assert list(await store.log("{d}:1", 10)) == [b"a", b"b", b"c"]
+    assert list(await store.log("{d}:1", 2)) == [b"b", b"c"]
+    assert list(await store.log("{d}:1", 0)) == []
+    assert list(await store.log("{d}:2", 10)) == []
+
+
+async def test_of_many_writers_at_once_one_succeeds(subject: Subject) -> None:
+    """However many have read the same version; and all know which."""
+    stores = [subject.open() for _ in range(6)]
+    for expected in range(3):
+        done = await asyncio.gather(
+            *(
+                store.put("{d}:1", b"%d" % at, expected=expected, entries=[b"%d" % at])
+                for at, store in enumerate(stores)
+            )
+        )
+        assert sum(done) == 1
+        kept = await stores[0].get("{d}:1")
+        assert kept == Document(expected + 1, b"%d" % done.index(True))
+    assert len(await stores[0].log("{d}:1", 10)) == 3
 
 
 async def test_a_secret_is_the_first_that_was_kept(subject: Subject) -> None:

@@ -45,6 +45,7 @@ def config_of(
     listen: dict[str, Any] | None = None,
     classify: dict[str, Any] | None = None,
     admission: dict[str, Any] | None = None,
+    tenants: dict[str, Any] | None = None,
     **route: Any,
 ) -> Config:
     """A configuration whose first pool is the baseline. Background rounds are the test's to call."""
@@ -60,6 +61,7 @@ def config_of(
                 **(store or {}),
             },
             "admission": admission or {},
+            "tenants": {"holdout": 0, **(tenants or {})},
             "classify": classify or {},
             "decision_log": {"path": str(folder / "decisions.jsonl")},
             "routes": [

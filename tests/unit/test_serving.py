@@ -17,10 +17,13 @@ from router.config.load import parse_config
 from router.config.models import Config
 from router.errors import ConfigError
 from router.estimates.writer import Writer
+from router.experiments.service import Trials
 from router.fleet.fetch import AiohttpFetch
 from router.observe.metrics import Metrics
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.memory import MemoryStore
+from router.tenants.keyring import KeyRing
+from router.tenants.quotas import Quotas
 from tests.support.clock import ManualClock
 
 TEXT = """
@@ -52,6 +55,9 @@ def ground() -> Ground:
         AiohttpFetch(),
         Admission(limits, clock, metrics),
         "p",
+        KeyRing(),
+        Trials(store, "p", writer.slots.wall),
+        Quotas(clock),
     )
 
 

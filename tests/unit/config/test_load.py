@@ -52,7 +52,7 @@ def test_a_small_file_is_enough() -> None:
         (replaced("model: m", "model: m\n    polices: {}"), "routes[0].polices: unknown key; did you mean"),
         (GOOD + "lisen: {}", "lisen: unknown key; did you mean `listen`?"),
         (GOOD + "listen: {prt: 1}", "listen.prt: unknown key; did you mean `port`?"),
-        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, admission, classify, decision_log, estimates, listen, reload, routes, store"),
+        (GOOD + "zzz: 1", "zzz: unknown key; known here: admin, admission, classify, decision_log, estimates, listen, reload, routes, speculation, store, tenants"),
         (replaced("model: m", "policy: {nam: x}\n    model: m"), "routes[0].policy.nam: unknown key; did you mean `name`?"),
         (replaced('{url: "http://h:1"}', '{url: "http://h:1", urll: x}'), "replicas[0].urll: unknown key; did you mean `url`?"),
         (replaced("method: none", "timeouts: {conect_s: 1}"), "pools[0].timeouts.conect_s: unknown key; did you mean `connect_s`?"),

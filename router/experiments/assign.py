@@ -1,0 +1,93 @@
+"""Who is on which side: a hash of the unit, the same everywhere and always. No I/O, no state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+from policies.types import ClassId
+from policies.values import value
+from router.experiments.model import Experiment, ExperimentName, Unit, Variant
+from router.types import TenantId
+
+_SCALE = 2.0**-64
+_LONGEST_SALT = 64
+
+
+@value
+class Asker:
+    """What of a request decides about its side.
+
+    Attributes:
+        model: The route.
+        tenant: Whose it is.
+        group: Group of the tenant; empty for none.
+        class_id: Its class.
+        units: The key of each kind of unit; kinds the request has no key for are missing.
+    """
+
+    model: str
+    tenant: TenantId
+    group: str
+    class_id: ClassId
+    units: Mapping[Unit, str]
+
+
+@value
+class Assignment:
+    """The side a request is on."""
+
+    experiment: ExperimentName
+    variant: Variant
+
+
+@value
+class Unassigned:
+    """A request that belongs to an experiment but names no unit of the kind."""
+
+    experiment: ExperimentName
+
+
+def point(salt: str, unit: str) -> float:
+    """Where a unit lies in [0, 1): uniform over units, independent from salt to salt.
+
+    >>> point("a", "user-1") == point("a", "user-1")
+    True
+    >>> 0.0 <= point("a", "user-1") < 1.0
+    True
+    """
+    key = blake2b(salt.encode(), digest_size=_LONGEST_SALT).digest()
+    data = unit.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, key=key, digest_size=8).digest()) * _SCALE
+
+
+def assign(experiments: Iterable[Experiment], asker: Asker) -> Assignment | Unassigned | None:
+    """The side of the first experiment that a request belongs to; None if to none.
+
+    A unit is treated if its point lies below the stage's share, so a share that grows keeps
+    everybody who was in. Experiments of one layer are told apart by a point of the layer, which
+    has nothing to do with any experiment's own.
+    """
+    for experiment in experiments:
+        plan = experiment.plan
+        if not experiment.assigns or plan.model != asker.model or not _concerned(experiment, asker):
+            continue
+        unit = asker.units.get(plan.unit)
+        if unit is None:
+            return Unassigned(plan.name)
+        if plan.layer:
+            low, high = plan.layer_range
+            if not low <= point(f"layer:{plan.layer}", unit) < high:
+                continue
+        treated = point(f"experiment:{plan.name}:{plan.salt}", unit) < experiment.share
+        return Assignment(plan.name, Variant.TREATMENT if treated else Variant.CONTROL)
+    return None
+
+
+def _concerned(experiment: Experiment, asker: Asker) -> bool:
+    plan = experiment.plan
+    if plan.classes and asker.class_id not in plan.classes:
+        return False
+    if not plan.tenants and not plan.groups:
+        return True
+    return asker.tenant in plan.tenants or (bool(asker.group) and asker.group in plan.groups)

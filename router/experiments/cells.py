@@ -1,0 +1,90 @@
+"""Sides of experiments as pseudo-arms: a request adds to their cells what it adds to its own.
+
+A pseudo-arm is called `@NAME/EPOCH/SIDE`. An epoch is a stretch of time with one share of treated
+units, so that inside a cell's stretch of time both sides met the same, and no ramp is mistaken for
+an effect. No pool can be called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policies.estimators.increments import effect_fields
+from policies.types import ArmId, ClassId, Counts
+from router.estimates.layout import CellKey, Cells
+from router.experiments.model import ExperimentName, Variant
+from router.types import POOLED
+
+HOLDOUT = ExperimentName("holdout")
+"""Of everything against the baseline; no experiment can be called so."""
+
+_MARK = "@"
+_COST = ("y.s.n", "y.s.s", "y.s.q")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of an experiment in one epoch."""
+
+    name: ExperimentName
+    epoch: int
+    variant: Variant
+
+
+def side_arm(name: ExperimentName, epoch: int, variant: Variant) -> ArmId:
+    """Name of the pseudo-arm.
+
+    >>> side_arm(ExperimentName("try"), 3, Variant.TREATMENT)
+    '@try/3/treatment'
+    """
+    return ArmId(f"{_MARK}{name}/{epoch}/{variant}")
+
+
+def side_of(arm_id: ArmId) -> Side | None:
+    """The side that a pseudo-arm is; None for an arm.
+
+    >>> side_of(side_arm(ExperimentName("try"), 3, Variant.CONTROL)).epoch
+    3
+    >>> side_of(ArmId("fast")) is None, side_of(ArmId("@try/x/y")) is None
+    (True, True)
+    """
+    if not arm_id.startswith(_MARK):
+        return None
+    parts = arm_id[len(_MARK) :].split("/")
+    if len(parts) != 3 or not parts[1].isdecimal() or parts[2] not in tuple(Variant):  # noqa: PLR2004
+        return None
+    return Side(ExperimentName(parts[0]), int(parts[1]), Variant(parts[2]))
+
+
+def side_cells(
+    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts
+) -> tuple[tuple[CellKey, Counts], ...]:
+    """What a request adds to its sides; to the holdout, which all are in, only what bears on it."""
+    return tuple(
+        ((side, class_id, POOLED), effect_fields(sums) if _is_holdout(side) else sums)
+        for side in sides
+    )
+
+
+def holdout_counts(sides: tuple[ArmId, ...], sums: Counts) -> dict[str, int]:
+    """What a request adds to its tenant's month: log cost of streams, held out or not."""
+    for side in sides:
+        if _is_holdout(side) and "y.s.n" in sums:
+            stem = "out" if side.endswith(Variant.CONTROL) else "rest"
+            return {f"{stem}.{name}": sums[name] for name in _COST}
+    return {}
+
+
+def sides_in(cells: Cells) -> dict[Side, dict[ClassId, Mapping[str, int]]]:
+    """Sums of all sides, by class."""
+    found: dict[Side, dict[ClassId, Mapping[str, int]]] = {}
+    for (arm_id, class_id, part), sums in cells.items():
+        side = None if part else side_of(arm_id)
+        if side is not None:
+            found.setdefault(side, {})[class_id] = sums
+    return found
+
+
+def _is_holdout(side: ArmId) -> bool:
+    return side.startswith(f"{_MARK}{HOLDOUT}/")

@@ -1,0 +1,165 @@
+"""What is settled about a request before its arm is chosen: by kill switch, holdout, experiment.
+
+Pure and without waiting: it reads what others swap whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from policies.types import ArmId, ClassId
+from policies.values import value
+from router.classify.sessions import session_key
+from router.experiments.assign import Asker, Assignment, Unassigned, assign, point
+from router.experiments.cells import HOLDOUT, side_arm
+from router.experiments.model import Experiment, ExperimentName, Treatment, Unit, Variant
+from router.selection.scope import Scope
+from router.tenants.book import plan_key, wish
+from router.tenants.model import Tenant
+from router.types import ANONYMOUS, Classification, Headers, ParsedRequest
+
+OFF, HELD_OUT, PINNED, WISHED, TRIED = "off", "holdout", "pinned", "wish", "experiment"
+"""What stands in the place of a policy where none was asked."""
+
+_HOLDOUT_SALT = "holdout"
+
+
+@value
+class Placed:
+    """What is settled about a request."""
+
+    classification: Classification
+    scope: Scope
+    sides: tuple[ArmId, ...] = ()
+    told: str = ""
+    """What its client is told of the experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What of a request is asked about."""
+
+    tenant: Tenant
+    request: ParsedRequest
+    classification: Classification
+    request_id: str
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds in this process now; replaced whole."""
+
+    off: bool = False
+    experiments: tuple[Experiment, ...] = ()
+    left: frozenset[tuple[ExperimentName, int]] = frozenset()
+    """Experiments, and their epochs, whose treatment this process has left by itself."""
+    class_ids: Collection[ClassId] = ()
+    missing: Counter[str] = field(default_factory=Counter)
+    """Requests that named no unit, by experiment."""
+
+
+def place(rules: Rules, asked: Question, *, baseline: ArmId, several: bool) -> Placed:
+    """Settles what can be settled without a policy.
+
+    Args:
+        rules: What holds now.
+        asked: The request.
+        baseline: The route's.
+        several: Whether the route has another arm.
+    """
+    tenant, classification = asked.tenant, asked.classification
+    rights = tenant.rights
+    if rules.off:
+        return Placed(classification, Scope(rights, baseline, OFF))
+    wanted = wish(tenant, asked.headers)
+    if wanted.class_id is not None and wanted.class_id in rules.class_ids:
+        classification = replace(
+            classification,
+            class_id=wanted.class_id,
+            confidence=1.0,
+            probabilities={wanted.class_id: 1.0},
+            reason="its tenant says so",
+        )
+    if wanted.pool is not None:
+        # Chosen by the client, so it says nothing about anything: it is in no comparison.
+        return Placed(classification, Scope(rights, wanted.pool, WISHED))
+    if not several:
+        return Placed(classification, _own_scope(tenant))
+    units = _units(asked)
+    sides: tuple[ArmId, ...] = ()
+    if tenant.holdout > 0.0:
+        variant = _holdout(rules, tenant, units)
+        sides = (side_arm(HOLDOUT, 0, variant),)
+        if variant is Variant.CONTROL:
+            return Placed(classification, Scope(rights, baseline, HELD_OUT), sides)
+    placed = Placed(classification, _own_scope(tenant), sides)
+    return _tried(rules, asked, units, placed, baseline)
+
+
+def _tried(
+    rules: Rules, asked: Question, units: Mapping[Unit, str], placed: Placed, baseline: ArmId
+) -> Placed:
+    tenant = asked.tenant
+    asker = Asker(
+        asked.request.model, tenant.id, tenant.group, placed.classification.class_id, units
+    )
+    found = assign(rules.experiments, asker)
+    if found is None:
+        return placed
+    if isinstance(found, Unassigned):
+        rules.missing[found.experiment] += 1
+        return placed
+    return _assigned(rules, found, placed, baseline)
+
+
+def _assigned(rules: Rules, found: Assignment, placed: Placed, baseline: ArmId) -> Placed:
+    experiment = next(e for e in rules.experiments if e.plan.name == found.experiment)
+    epoch = experiment.standing.epoch
+    plan, treated = experiment.plan, found.variant is Variant.TREATMENT
+    if (found.experiment, epoch) in rules.left:
+        # Left here and perhaps not yet elsewhere: everybody gets the control, and nobody counts.
+        return replace(placed, scope=_scope(plan.control, placed.scope, baseline))
+    scope = _scope(plan.treatment if treated else plan.control, placed.scope, baseline)
+    side = side_arm(found.experiment, epoch, found.variant)
+    told = f"{found.experiment}/{found.variant}"
+    return replace(placed, scope=scope, sides=(*placed.sides, side), told=told)
+
+
+def _scope(does: Treatment, own: Scope, baseline: ArmId) -> Scope:
+    if does.default:
+        return own
+    if does.policy is not None:
+        return replace(own, forced=None, why="", plan=plan_key(does.policy, dict(does.parameters)))
+    return replace(own, forced=baseline if does.off else does.arm, why=TRIED)
+
+
+def _own_scope(tenant: Tenant) -> Scope:
+    rights = tenant.rights
+    why = PINNED if rights.pool is not None else ""
+    return Scope(rights, rights.pool, why, rights.policy)
+
+
+def _holdout(rules: Rules, tenant: Tenant, units: Mapping[Unit, str]) -> Variant:
+    unit = units.get(Unit.SESSION)
+    if unit is None:
+        rules.missing[HOLDOUT] += 1
+        unit = units[Unit.REQUEST]
+    held = point(_HOLDOUT_SALT, unit) < tenant.holdout
+    return Variant.CONTROL if held else Variant.TREATMENT
+
+
+def _units(asked: Question) -> dict[Unit, str]:
+    tenant, request = asked.tenant, asked.request
+    units = {Unit.REQUEST: asked.request_id}
+    if tenant.id != ANONYMOUS:
+        units[Unit.TENANT] = tenant.id
+    user = request.fields.get("user")
+    if isinstance(user, str) and user:
+        units[Unit.USER] = f"{tenant.id}\0{user}"
+    session = session_key(request)
+    if session is not None:
+        units[Unit.SESSION] = f"{tenant.id}\0{session}"
+    return units

@@ -1,0 +1,1 @@
+"""Whose request it is, and what its tenant is entitled to."""

@@ -1,0 +1,181 @@
+"""Experiments in several processes over one store: who moves them, and who leaves a treatment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from router.errors import StoreError
+from router.experiments.model import Status
+from router.experiments.rollout import TransitionError
+from router.stores.base import Document
+from router.stores.memory import MemoryStore
+from tests.support.clock import ManualClock
+from tests.support.trial_world import PLAN, TRY, TrialWorld
+
+START = 1_800_000_000.0
+
+
+class Switchable(MemoryStore):
+    """A store that can be taken away."""
+
+    away = False
+
+    def _check(self) -> None:
+        if self.away:
+            raise StoreError("away")
+
+    async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """Reads, or fails."""
+        self._check()
+        return await super().read(keys)
+
+    async def get(self, key: str) -> Document | None:
+        """Reads, or fails."""
+        self._check()
+        return await super().get(key)
+
+    async def put(
+        self, key: str, data: bytes, *, expected: int, entries: Sequence[bytes] = ()
+    ) -> bool:
+        """Writes, or fails."""
+        self._check()
+        return await super().put(key, data, expected=expected, entries=entries)
+
+
+def world(processes: int = 2) -> TrialWorld:
+    """Processes over a store that can be taken away."""
+    clock = ManualClock(START)
+    return TrialWorld(Switchable(clock), clock, processes)
+
+
+async def begun(processes: int = 2) -> tuple[TrialWorld, np.random.Generator]:
+    """An experiment has just begun."""
+    made = world(processes)
+    await made.desk.start(PLAN, "ops")
+    await made.refresh()
+    return made, np.random.default_rng(7)
+
+
+async def test_a_healthy_treatment_goes_up_stage_by_stage_and_is_done() -> None:
+    """Each move is made once, however many processes look; who and why stand in the audit."""
+    made, rng = await begun()
+    await made.run(45, rng)
+    status, stage, _ = await made.status()
+    assert (status, stage) == ("running", 1)
+    await made.run(40, rng)
+    assert (await made.status())[0] == "done"
+    audit = (await made.desk.shown(TRY))["audit"]
+    assert [(line["who"], line["what"]) for line in audit] == [
+        ("ops", "started"),
+        ("ramp", "ramped"),
+        ("ramp", "done"),
+    ]
+    assert audit[1]["evidence"]["treatment"] >= 20
+    look = (await made.desk.shown(TRY))["look"]
+    assert set(look["classes"]) == {"chat"}
+
+
+@pytest.mark.parametrize(
+    ("slower", "failing", "word"), [(2.0, 0.0, "slower"), (1.0, 0.2, "failing")]
+)
+async def test_sudden_harm_is_left_within_a_slot_and_rolled_back(
+    slower: float, failing: float, word: str
+) -> None:
+    """Though hours of good requests lie before it; all processes know in the same second."""
+    made, rng = await begun()
+    await made.run(45, rng)
+    assert (await made.status())[:2] == ("running", 1)
+    await made.run(11, rng, slower=slower, failing=failing)
+    status, _, why = await made.status()
+    assert (status, word in why) == ("rolled_back", True)
+    await made.refresh()
+    assert [process.trials.rules.experiments for process in made.processes] == [(), ()]
+    line = (await made.desk.shown(TRY))["audit"][-1]
+    assert (line["who"], line["evidence"]["alarm"] is None) == ("guard", False)
+
+
+@pytest.mark.parametrize(("slower", "failing"), [(2.0, 0.0), (1.0, 0.2)])
+async def test_the_brake_needs_no_store(slower: float, failing: float) -> None:
+    """Each process leaves by what it saw itself; the book follows when the store is back."""
+    made, rng = await begun()
+    await made.run(45, rng)
+    assert isinstance(made.store, Switchable)
+    made.store.away = True
+    await made.run(11, rng, flush=False, slower=slower, failing=failing)
+    rules = [process.trials.rules for process in made.processes]
+    assert [bool(of.left) for of in rules] == [True, True]
+    made.store.away = False
+    assert (await made.status())[0] == "running"
+    await made.run(3, rng)
+    assert (await made.status())[0] == "rolled_back"
+
+
+async def test_slow_harm_is_rolled_back_by_what_gathers() -> None:
+    """A tenth is no sudden harm; the intervals find it, and say by how much."""
+    made, rng = await begun(1)
+    await made.desk.ramp(TRY, "ops", 1)
+    await made.refresh()
+    for _ in range(60):
+        await made.run(5, rng, requests=40, slower=1.12)
+        if (await made.status())[0] == "rolled_back":
+            break
+    status, _, why = await made.status()
+    assert (status, "suddenly" in why) == ("rolled_back", False)
+
+
+async def test_a_process_goes_back_only_with_the_book() -> None:
+    """Who left stays out as long as the epoch is the same, and follows a new one."""
+    made, rng = await begun()
+    first, _ = made.processes
+    [experiment] = first.trials.rules.experiments
+    first.trials._leave(experiment, "seen here")
+    await made.run(5, rng)
+    assert first.trials.rules.left == {(TRY, 1)}
+    await made.desk.pause(TRY, "ops")
+    await made.desk.resume(TRY, "ops")
+    await made.refresh()
+    assert first.trials.rules.left == frozenset()
+    assert first.trials.rules.experiments[0].standing.epoch == 2
+
+
+async def test_a_process_that_starts_again_goes_on_where_the_experiment_stands() -> None:
+    """It knows what all saw before it began."""
+    made, rng = await begun(1)
+    await made.run(45, rng)
+    again = TrialWorld(made.store, made.clock)
+    await again.refresh()
+    [experiment] = again.processes[0].trials.rules.experiments
+    assert (experiment.standing.status, experiment.standing.stage) == (Status.RUNNING, 1)
+    await again.run(40, rng)
+    assert (await again.status())[0] == "done"
+
+
+async def test_the_kill_switch_is_the_document_s_or_the_configuration_s() -> None:
+    """Either suffices; the store may be away for the second."""
+    made, _ = await begun(1)
+    [process] = made.processes
+    seen = []
+    for on in (False, True):
+        await made.desk.switch(on=on, who="ops", why="incident")
+        await made.refresh()
+        seen.append((process.trials.rules.off, (await made.desk.listed())["speculation"]))
+    assert seen == [(True, False), (False, True)]
+    process.trials.configure(speculation=False, class_ids=())
+    assert process.trials.rules.off
+
+
+async def test_orders_that_do_not_fit_change_nothing() -> None:
+    """And leave no line."""
+    made, _ = await begun(1)
+    with pytest.raises(TransitionError, match="new name"):
+        await made.desk.start(PLAN, "ops")
+    with pytest.raises(TransitionError, match="cannot be resumed"):
+        await made.desk.resume(TRY, "ops")
+    assert len((await made.desk.shown(TRY))["audit"]) == 1
+    for number in range(7):
+        await made.desk.start({**PLAN, "name": f"other{number}"}, "ops")
+    with pytest.raises(TransitionError, match="stop one first"):
+        await made.desk.start({**PLAN, "name": "ninth"}, "ops")
