@@ -270,7 +270,7 @@ class SnapshotBuilder:
                 ended={status: cell.count(status) for status in Status},
                 held=cell.plain.get("held", 0),
                 share=window.recent.get(key, _NOTHING).n / requests if requests else None,
-                tokens=cell.plain.get("tokens", 0),
+                tokens=cell.plain.get("tokens"),
                 acceptance=acceptance_of(
                     arm,
                     cell,
