@@ -17,7 +17,7 @@ from policies.base import Policy
 from policies.registry import build_policy
 from policies.types import ArmView, ClassId
 from router.admission.admission import Admission
-from router.admission.tenants import CredentialTenants
+from router.admission.tenants import CredentialTenants, Tenants
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
@@ -144,12 +144,14 @@ class Generation:
             route.model: self._route(route, facts[route.model], index)
             for index, route in enumerate(config.routes)
         }
+        # Who is who has to outlast a reload, in the queue and in the ledger of the month.
+        self.tenants: Tenants = before.tenants if before is not None else CredentialTenants()
         self._pipeline = Pipeline(
             {model: route.parts for model, route in self.routes.items()},
             self.classifier,
             ground.clock,
             admission=ground.admission,
-            tenants=CredentialTenants(),
+            tenants=self.tenants,
             response_headers=config.listen.response_headers,
         )
         self._before = None

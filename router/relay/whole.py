@@ -125,12 +125,14 @@ class HeldHarvest(WholeHarvest):
         return b"" if self._parts is not None else b"".join((*held, data))
 
     def finish(self) -> bytes:
-        """The body without the member."""
-        self.complete = True
+        """The body without the member; one that is no JSON object is broken, perhaps cut."""
         if self._parts is None:
+            self.complete = True
             return b""
         body = b"".join(self._parts)
         self._members = json_object(body)
+        self.complete = self._members is not None
+        self.broken = not self.complete
         self._parts = []
         if not holds_record_alone(self._members, self._record):
             return body
