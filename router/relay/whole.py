@@ -65,6 +65,7 @@ class WholeHarvest:
         self.complete = False
         self._parts: list[bytes] | None = []
         self._left = limit
+        self._read: Mapping[str, Any] | None = None
 
     @property
     def may_add(self) -> bool:
@@ -83,13 +84,16 @@ class WholeHarvest:
         return data
 
     def finish(self) -> bytes:
-        """Nothing was held back."""
+        """Nothing was held back; a body that is no JSON object is no answer, perhaps cut."""
         self.complete = True
+        if self._parts:
+            self._read = json_object(b"".join(self._parts))
+            self.broken = self._read is None
         return b""
 
     def answer(self) -> Mapping[str, Any] | None:
         """The body's top-level object."""
-        return json_object(b"".join(self._parts)) if self._parts else None
+        return self._read
 
     def counted(self) -> StreamCount | None:
         """These are not events."""
