@@ -161,12 +161,14 @@ class Generation:
             route.model: self._route(route, facts[route.model], index)
             for index, route in enumerate(config.routes)
         }
+        self.tenants = TenantBook(config.tenants, ground.keys, ground.clock)
+        """Who is who; the key of their hashes is the store's, so it outlasts reloads and restarts."""
         self._pipeline = Pipeline(
             {model: route.parts for model, route in self.routes.items()},
             self.classifier,
             ground.clock,
             admission=ground.admission,
-            tenants=TenantBook(config.tenants, ground.keys, ground.clock),
+            tenants=self.tenants,
             quotas=ground.quotas,
             rules=lambda: ground.trials.rules,
             response_headers=config.listen.response_headers,

@@ -61,6 +61,9 @@ FIXED_POINT = 1_000_000
 MAX_HISTOGRAM = 64
 """Longest draft whose histogram is stored."""
 
+LONGEST_DRAFT = 256
+"""No step drafts more, whatever the engine."""
+
 LATENCIES = ("ttft", "tpot", "e2e", "queue", "over")
 """Families of histograms, beside those of whole answers."""
 
@@ -217,6 +220,8 @@ def _believable(spec: SpecUsage, tokens: int | None) -> bool:
     counts = spec.accepted_per_step
     if counts and (len(counts) > MAX_HISTOGRAM + 1 or min(counts) < 0 or max(counts) > MAX_TOKENS):
         return False
+    if not _possible_steps(spec, tokens):
+        return False
     # An answer cut in the middle of a step leaves out tokens that were accepted.
     most = None if tokens is None else tokens + MAX_HISTOGRAM
     most_accepted = drafted if spec.exact_drafted else None
@@ -225,6 +230,17 @@ def _believable(spec: SpecUsage, tokens: int | None) -> bool:
         and _in_order(steps, tokens)
         and _in_order(accepted, most)
     )
+
+
+def _possible_steps(spec: SpecUsage, tokens: int | None) -> bool:
+    """Whether steps of that many drafted tokens can have given that many tokens."""
+    steps = spec.steps
+    if steps is None and tokens is not None and spec.accepted is not None:
+        steps = tokens - spec.accepted
+    if tokens is None or steps is None or steps <= 0:
+        return True
+    k = spec.num_speculative_tokens if spec.exact_drafted else None
+    return tokens <= steps * ((k or LONGEST_DRAFT) + 1)
 
 
 def _in_order(low: int | None, high: int | None) -> bool:

@@ -231,7 +231,7 @@ class StepTime:
                         places.append((block, bucket))
                         found.append([sums.get(name, 0) for name in names])
                 checked = sums.get("st.vn", 0), sums.get("st.v", 0) / 1e3
-                verified += weights[block] * np.array(checked)
+                verified += weights[block] * np.array(checked, dtype=np.float64)
         rows = np.zeros((len(blocks), BUCKETS, len(_UNITS)))
         if places:
             np.add.at(

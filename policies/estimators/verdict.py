@@ -28,6 +28,13 @@ MARGIN = 0.05
 MIN_N = 5
 """Fewer observations on either side allow no verdict. Judgement: below it noise is the prior's."""
 
+FAILURE_MARGIN = 0.02
+"""Share of requests that an arm may fail beyond the baseline. Judgement: two in a hundred are seen
+by users, and what their answers would have taken is in no duration."""
+
+_FAILURE_Z = 3.3
+"""Of the bounds of both shares: 0.999, since verdicts are looked at again and again."""
+
 TUNED_N = 60.0
 """Observations of each side at which `gain_of` is narrowest against the interval for one look.
 Judgement: a class's first verdict falls about there. It moves the width, never the level."""
@@ -174,12 +181,55 @@ def _gain(delta: float, reach: float) -> Gain:
     return Gain(*(-math.expm1(min(d, _MOST_LOG)) for d in (delta, delta + reach, delta - reach)))
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How requests of an arm ended; those whose clients left are neither.
+
+    Attributes:
+        served: Requests that ended well.
+        failed: Requests that failed.
+    """
+
+    served: int = 0
+    failed: int = 0
+
+
+def fails_more(arm: Ended, baseline: Ended, margin: float = FAILURE_MARGIN) -> bool:
+    """Whether an arm surely fails more often than the baseline, by more than a margin.
+
+    Both shares have Wilson's bounds (1927, Journal of the American Statistical Association 22).
+
+    Args:
+        arm: How its requests ended.
+        baseline: The same of the baseline's.
+        margin: Share that is borne.
+
+    Example:
+        >>> fails_more(Ended(50, 450), Ended(500, 0)), fails_more(Ended(95, 5), Ended(100, 0))
+        (True, False)
+    """
+    low, _ = _share(arm)
+    _, high = _share(baseline)
+    return low > high + margin
+
+
+def _share(ended: Ended) -> tuple[float, float]:
+    """Bounds of the share that failed."""
+    n, z = ended.served + ended.failed, _FAILURE_Z
+    if ended.served < 0 or ended.failed < 0 or not n:
+        return 0.0, 1.0
+    p = ended.failed / n
+    centre, reach = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (centre - reach) / (1 + z * z / n), (centre + reach) / (1 + z * z / n)
+
+
 def verdict(
     gain: Gain | None,
     *,
     n_arm: float,
     n_baseline: float,
     tails: Sequence[TailRatio | None] = (),
+    failing: bool = False,
     limit: float = TAIL_LIMIT,
     margin: float = MARGIN,
 ) -> Verdict:
@@ -192,6 +242,8 @@ def verdict(
         n_arm: Observations of the arm.
         n_baseline: Observations of the baseline.
         tails: Tail ratios that must not be broken (TTFT, TPOT); None is unknown.
+        failing: Whether the arm fails more often than can be borne (`fails_more`): those it served
+            say nothing about the others, so it is a loss however fast they were.
         limit: A tail whose lower bound is above it is a loss, whatever the mean says.
         margin: Half width of what counts as no difference.
 
@@ -208,6 +260,8 @@ def verdict(
         >>> str(verdict(Gain(0.01, -0.02, 0.04), n_arm=50, n_baseline=50))
         'no difference'
     """
+    if failing:
+        return Verdict.LOSS
     if gain is None or not min(n_arm, n_baseline) >= MIN_N:
         return Verdict.NOT_ENOUGH_DATA
     broken = any(tail is not None and tail.low is not None and tail.low > limit for tail in tails)

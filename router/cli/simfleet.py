@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from router.simulate.load import load_world, world_names
 
 DEFAULT_WORLD = "llama8b-light"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ADDRESS = re.compile(r"https?://[^/\s]+")
 _REPORT_S = 10.0
 _PIPE_WIDTH = 130
 """Width of tables where standard output is no terminal that has one."""
@@ -100,8 +102,12 @@ def simfleet(
     loaded = _load(world)
     try:
         if traffic is not None:
+            if _ADDRESS.match(traffic) is None:
+                raise ConfigError(f"--traffic: {traffic!r} is no URL like http://127.0.0.1:8080")
             driver = Driver(loaded, traffic, model=model, rate=rate, seed=seed)
             asyncio.run(_send(driver, duration, out))
+            if driver.sent.sent and not driver.sent.answered:
+                raise StartError(f"{traffic} answered nothing; is the proxy there?")
             return
         allowed = host in _LOOPBACK if commands is None else commands
         options = FleetOptions(
@@ -116,8 +122,10 @@ def simfleet(
 def _load(name: str) -> WorldSpec:
     try:
         return load_world(name)
-    except (ValueError, OSError, yaml.YAMLError) as error:
+    except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _worlds() -> Table:
@@ -162,10 +170,9 @@ async def _serve(
     orders = read_orders(rehearsal.faults) if rehearsal.faults else []
     try:
         await fleet.start()
-    except OSError as error:
-        raise StartError(
-            f"cannot listen: {error.strerror or error}; choose ports with --port"
-        ) from error
+    except (OSError, OverflowError) as error:  # the latter of a port that is beyond all ports
+        why = getattr(error, "strerror", None) or error
+        raise StartError(f"cannot listen: {why}; choose ports with --port") from error
     try:
         try:
             fleet.command(orders)
@@ -174,7 +181,12 @@ async def _serve(
         out.print(table_of(fleet))
         out.print("Simulated: no model runs here, texts are filler words.")
         if rehearsal.write_config is not None:
-            fleet.write_config(rehearsal.write_config)
+            try:
+                fleet.write_config(rehearsal.write_config)
+            except OSError as error:
+                raise StartError(
+                    f"cannot write {rehearsal.write_config}: {error.strerror or error}"
+                ) from error
             out.print(f"configuration written; next: specroute serve -c {rehearsal.write_config}")
             out.print(
                 f"then:  specroute simfleet --world {fleet.world.name} --model "

@@ -16,7 +16,7 @@ from router.demo.traffic import Traffic
 
 _LEAD = {
     "gain": "saves time",
-    "loss": "costs time, or hurts the tail",
+    "loss": "costs time, hurts the tail, or fails",
     "no difference": "makes no difference",
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from router.fleet.gauges import Samples, samples
+from router.fleet.gauges import Samples, samples, whole
 
 
 class Moves(StrEnum):
@@ -74,7 +74,7 @@ def read_counters(text: str) -> ReplicaCounters | None:
 def _total(found: Samples, name: str) -> int | None:
     """Over all engines and kinds of request behind an address."""
     lines = [line.value for line in found.get(name, ()) if line.value >= 0]
-    return round(sum(lines)) if lines else None
+    return whole(lines) if lines else None
 
 
 _DIGITS = 3

@@ -88,6 +88,14 @@ class Pending:
             kept = first.setdefault(slot // SLOTS_PER_HOUR, slot)
             if kept != slot:
                 merge_cells(self.slots[kept], self.slots.pop(slot))
+        oldest, *later = first.values() or (0,)
+        for slot in later:
+            # Parts belong to no hour: whenever they are told, they go into a slot that is open.
+            cells = self.slots[slot]
+            parts = {of: sums for of, sums in cells.items() if of[2]}
+            if parts:
+                merge_cells(self.slots[oldest], parts)
+                self.slots[slot] = {of: sums for of, sums in cells.items() if not of[2]}
         late = sum(sum(self.made.pop(slot).values()) for slot in gone)
         self.fields = (
             sum(len(sums) for cells in self.slots.values() for sums in cells.values())

@@ -23,7 +23,15 @@ from policies.estimators.pooling import (
     priors,
     rest_of,
 )
-from policies.estimators.verdict import MARGIN, Gain, fixed_sample_gain, gain_of, verdict
+from policies.estimators.verdict import (
+    MARGIN,
+    Ended,
+    Gain,
+    fails_more,
+    fixed_sample_gain,
+    gain_of,
+    verdict,
+)
 from policies.estimators.window import exponential_weight
 from policies.types import Arm, ArmId, ArmView, ClassId, FloatArray, Prior, Source, Status
 from router.estimates.blocks import Block, Sums, parse, summed
@@ -258,10 +266,14 @@ class SnapshotBuilder:
         mix = grouped.mix(len(window.blocks)) if len(grouped.starts) > 1 else None
         yield
         cells = {}
+        plain = (self._arms[self._baseline].arm_id, class_id)
         for index, arm in enumerate(self._arms):
             key = (arm.arm_id, class_id)
             cell = window.totals.get(key, _NOTHING)
-            compared = None if arm.baseline else self._compare(index, durations, judged)
+            compared = None
+            if not arm.baseline:
+                failing = fails_more(_ended(cell), _ended(window.totals.get(plain, _NOTHING)))
+                compared = self._compare(index, durations, judged, failing=failing)
             yield
             waited = latencies(durations, index)
             yield
@@ -270,7 +282,7 @@ class SnapshotBuilder:
                 ended={status: cell.count(status) for status in Status},
                 held=cell.plain.get("held", 0),
                 share=window.recent.get(key, _NOTHING).n / requests if requests else None,
-                tokens=cell.plain.get("tokens", 0),
+                tokens=cell.plain.get("tokens"),
                 acceptance=acceptance_of(
                     arm,
                     cell,
@@ -289,7 +301,9 @@ class SnapshotBuilder:
             yield
         return cells
 
-    def _compare(self, index: int, durations: Durations, judged: _Judged) -> Comparison:
+    def _compare(
+        self, index: int, durations: Durations, judged: _Judged, *, failing: bool
+    ) -> Comparison:
         effects = judged.effects
         gain = gain_of(effects, index)
         against = tails(durations, index, self._baseline)
@@ -298,6 +312,7 @@ class SnapshotBuilder:
             n_arm=float(judged.n[index]),
             n_baseline=float(judged.n[effects.baseline]),
             tails=tuple(against.values()),
+            failing=failing,
             limit=self._tail_limit,
         )
         once = fixed_sample_gain(effects, index)
@@ -458,6 +473,10 @@ def _stands(event: Event, classes: Mapping[ClassId, ClassSnapshot], oldest: int)
     if event.kind == DRIFT:
         return event.change is not None and event.change.wall > oldest * BLOCK_S
     return event.part in known.parts if event.part else known.split
+
+
+def _ended(cell: CellSums) -> Ended:
+    return Ended(cell.count(Status.OK), cell.count(Status.FAILED))
 
 
 def _one_source(cell: CellSums) -> bool:

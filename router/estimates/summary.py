@@ -120,7 +120,7 @@ class CellSummary:
         ended: Requests by how they ended; only those that ended well bring durations.
         held: Answers that ended well and whose durations are censored, because clients held them.
         share: Of the class's requests in the last minutes.
-        tokens: Completion tokens.
+        tokens: Completion tokens; None where no answer told any.
         acceptance: Of drafts.
         sources: Requests with a record of speculation, by where it came from.
         latency: By family (`policies.estimators.increments.LATENCIES`), of streamed answers, and of
@@ -133,7 +133,7 @@ class CellSummary:
     ended: Mapping[Status, int]
     held: int
     share: float | None
-    tokens: int
+    tokens: int | None
     acceptance: Acceptance
     sources: Mapping[Source, int]
     latency: Mapping[str, Quantiles]

@@ -5,10 +5,10 @@ Values only: fetching is `router.fleet.scrape`.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 _SAMPLE = re.compile(
     r"""^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)
@@ -16,7 +16,15 @@ _SAMPLE = re.compile(
         [ \t]+(?P<value>[^ \t]+)""",
     re.VERBOSE,
 )
-_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+_LARGEST = 2.0**53
+"""Figures of this size and above are no counts: floats do not hold them exactly, nor does JSON
+everywhere."""
+
+_LONGEST_LINE = 16 * 1024
+_MOST_LINES = 8192
+"""Of one metric; a page with more of them is no engine's, and would hold everybody up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +64,46 @@ def samples(text: str, names: Iterable[str]) -> Samples:
     >>> samples('# HELP a b\na{engine="0"} 2.0\na{engine="1"} NaN\nb 1\n', ("a",))
     {'a': [Sample(labels={'engine': '0'}, value=2.0)]}
     """
-    wanted = tuple(names)
     found: Samples = {}
-    for line in text.splitlines():
-        # Most lines belong to histograms: they are dropped before the costly look.
-        if not line.startswith(wanted):
+    for name in names:
+        # Most lines belong to histograms, and none of them is looked at.
+        lines = list(islice(_lines(text, name), _MOST_LINES + 1))
+        if len(lines) > _MOST_LINES:
             continue
-        match = _SAMPLE.match(line)
-        if match is None or match["name"] not in wanted:
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            labels = dict(_LABEL.findall(match["labels"] or ""))
-            found.setdefault(match["name"], []).append(Sample(labels, value))
+        for line in lines:
+            match = _SAMPLE.match(line)
+            if match is None or match["name"] != name:
+                continue
+            try:
+                value = float(match["value"])
+            except ValueError:
+                continue
+            if abs(value) < _LARGEST:
+                labels = dict(_LABEL.findall(match["labels"] or ""))
+                found.setdefault(name, []).append(Sample(labels, value))
     return found
+
+
+def _lines(text: str, name: str) -> Iterator[str]:
+    """Lines that begin with a name, without cutting a long page up; very long ones are left out."""
+    mark = f"\n{name}"
+    start = 0 if text.startswith(name) else text.find(mark) + 1 or -1
+    while start >= 0:
+        end = text.find("\n", start)
+        line = text[start:] if end < 0 else text[start:end]
+        if len(line) <= _LONGEST_LINE:
+            yield line
+        start = -1 if end < 0 else text.find(mark, end) + 1 or -1
+
+
+def whole(values: Iterable[float]) -> int | None:
+    """The sum of counts as an integer; None where it is too large for one.
+
+    >>> whole([1.0, 2.0]), whole([2.0**52, 2.0**52])
+    (3, None)
+    """
+    added = sum(values)
+    return round(added) if added < _LARGEST else None
 
 
 def total(found: Samples, *names: str, by: str | None = None) -> int | None:
@@ -88,12 +119,12 @@ def total(found: Samples, *names: str, by: str | None = None) -> int | None:
         lines = [line for line in found.get(name, ()) if line.value >= 0]
         if lines:
             if by is None:
-                return round(sum(line.value for line in lines))
+                return whole(line.value for line in lines)
             largest: dict[str, float] = {}
             for line in lines:
                 engine = line.labels.get(by, "")
                 largest[engine] = max(line.value, largest.get(engine, 0.0))
-            return round(sum(largest.values()))
+            return whole(largest.values())
     return None
 
 

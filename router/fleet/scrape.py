@@ -121,8 +121,8 @@ class Scraper:
             return self._unread(target)
         if page.status in _NO_METRICS:
             self._rounds.put_off(replica, self._clock.monotonic() + _ASK_AGAIN_S)
-        if page.status != _OK:
-            return self._unread(target)
+        if page.status != _OK or len(page.body) >= _MOST_BYTES:
+            return self._unread(target)  # of a page that was cut, the last figure may be too
         text = page.body.decode("utf-8", "replace")
         self._count(target, read_counters(text))
         return adapter.gauges(text)

@@ -65,6 +65,7 @@ class WholeHarvest:
         self.complete = False
         self._parts: list[bytes] | None = []
         self._left = limit
+        self._read: Mapping[str, Any] | None = None
 
     @property
     def may_add(self) -> bool:
@@ -83,13 +84,16 @@ class WholeHarvest:
         return data
 
     def finish(self) -> bytes:
-        """Nothing was held back."""
+        """Nothing was held back; a body that is no JSON object is no answer, perhaps cut."""
         self.complete = True
+        if self._parts:
+            self._read = json_object(b"".join(self._parts))
+            self.broken = self._read is None
         return b""
 
     def answer(self) -> Mapping[str, Any] | None:
         """The body's top-level object."""
-        return json_object(b"".join(self._parts)) if self._parts else None
+        return self._read
 
     def counted(self) -> StreamCount | None:
         """These are not events."""
@@ -125,12 +129,14 @@ class HeldHarvest(WholeHarvest):
         return b"" if self._parts is not None else b"".join((*held, data))
 
     def finish(self) -> bytes:
-        """The body without the member."""
-        self.complete = True
+        """The body without the member; one that is no JSON object is broken, perhaps cut."""
         if self._parts is None:
+            self.complete = True
             return b""
         body = b"".join(self._parts)
         self._members = json_object(body)
+        self.complete = self._members is not None
+        self.broken = not self.complete
         self._parts = []
         if not holds_record_alone(self._members, self._record):
             return body

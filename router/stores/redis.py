@@ -21,6 +21,8 @@ _PUT = files("router.stores").joinpath("scripts/put_document.lua").read_text(enc
 _TIME = "return redis.call('TIME')"
 _EXACT = 2**53
 """Below it a Lua number holds every integer."""
+_INT64 = 2**63
+"""Servers add within 64 bits; what lies beyond was not added up by one."""
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ReadOnlyError, "the server takes no writes (read-only replica)"),
@@ -169,7 +171,9 @@ def _counts(reply: object) -> Mapping[str, int]:
     counts: dict[str, int] = {}
     for name, value in cast("dict[bytes, bytes]", reply).items():
         try:
-            counts[name.decode()] = int(value)
+            field, count = name.decode(), int(value)
         except (ValueError, UnicodeDecodeError):
             continue
+        if -_INT64 <= count < _INT64:
+            counts[field] = count
     return counts

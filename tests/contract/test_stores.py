@@ -582,11 +582,10 @@ async def test_a_key_of_another_type_reads_as_empty_and_gives_way(
 async def test_a_value_that_is_no_integer_is_left_out_and_refuses_its_increments(
     server: ValkeyServer, store: RedisStore
 ) -> None:
-    """They are counted; the fields beside it are exact."""
+    """They are counted; the fields beside it are exact. Nor is a number that no server adds up."""
     with server.client() as client:
-        client.hset(
-            K1, mapping={"bad": "x", "float": "1.5", "empty": "", b"\xff\xfe": "1", "a": "4"}
-        )
+        garbage = {"bad": "x", "float": "1.5", "empty": "", b"\xff\xfe": "1", "huge": "9" * 400}
+        client.hset(K1, mapping={**garbage, "high": str(2**63), "low": str(-(2**63) - 1), "a": "4"})
     assert await store.read([K1]) == [{"a": 4}]
     assert await Sender(store).add({K1: {"bad": 1, "a": 1, "float": 1}}) == 2
     assert await store.read([K1]) == [{"a": 5}]

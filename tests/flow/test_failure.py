@@ -557,3 +557,21 @@ async def test_what_is_done_once_gets_a_fresh_connection(
         reply = await ask(app.data_url, request_bytes(b"{}", "/v1/files"))
         assert reply.status == 200
     assert len({received.connection for received in plain.requests}) == 2
+
+
+async def test_rubbish_with_status_200_is_no_answer(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """It is passed on as it came, and counts against its pool."""
+    fast.always(wire.whole(b"[[[[ no json", headers=("Content-Type: application/json",)))
+    config = config_of(
+        pool("plain", plain),
+        pool("fast", fast, method="ngram"),
+        folder=tmp_path,
+        policy={"name": "fixed", "parameters": {"arm": "fast"}},
+    )
+    app = await start(config)
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.body) == (200, b"[[[[ no json")
+    line = await only_decision(app)
+    assert (line["status"], line["served_by"]) == ("failed", "fast")

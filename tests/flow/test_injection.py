@@ -10,9 +10,9 @@ import pytest
 
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
-from tests.support.flow_backend import ScriptedBackend
+from tests.support.flow_backend import ScriptedBackend, close, send
 from tests.support.flow_client import ask, request_bytes
-from tests.support.flow_world import config_of, only_decision, pool
+from tests.support.flow_world import always, config_of, only_decision, pool
 
 
 def vllm_stream(*, usage: bool) -> bytes:
@@ -226,3 +226,22 @@ async def test_steps_are_counted_where_there_is_no_record(
     line = await only_decision(app)
     assert (line["tokens"], line["steps"], line["acceptance_source"]) == (8, 4, "stream")
     assert (line["drafted"], line["accepted"]) == (None, None)
+
+
+async def test_a_held_answer_that_was_cut_is_no_answer(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Where only the end of the connection ends a body, the text shows that it is not whole."""
+    body = sglang_whole(record=True)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    fast.always(lambda _: [send(head + body[: len(body) // 2]), close()])
+    plain.always(wire.whole(body))
+    pools = (
+        pool("plain", plain, engine="sglang"),
+        pool("fast", fast, engine="sglang", method="ngram"),
+    )
+    app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.body) == (200, sglang_whole(record=False))
+    line = await only_decision(app)
+    assert (line["arm"], line["served_by"]) == ("fast", "plain")

@@ -161,3 +161,11 @@ def test_wrong_policy_names_its_route(ground: Ground) -> None:
     wrong = config(lambda text: text.replace("{model: n,", "{model: n, policy: {name: x},"))
     with pytest.raises(ConfigError, match=r"^routes\[1\]\.policy: "):
         Generation(wrong, ground)
+
+
+def test_tenants_keep_their_names(ground: Ground) -> None:
+    """Or each would have its places twice, and be several in the ledger of a month."""
+    before = Generation(config(), ground)
+    after = Generation(config(lambda text: text.replace("h:2", "h:4")), ground, before)
+    headers = (("Authorization", "Bearer k"),)
+    assert after.tenants.tenant(headers) == before.tenants.tenant(headers)

@@ -140,6 +140,12 @@ def test_a_class_shows_a_cell_for_every_pool() -> None:
     assert fast["verdict"] == "not enough data"
 
 
+def test_tokens_that_nobody_counted_are_not_zero() -> None:
+    """They are null, even where answers went well."""
+    [known] = shown(ok(tokens=None))["classes"]
+    assert [cell["tokens"] for cell in known["cells"]] == [None, None]
+
+
 def test_acceptance_is_shown_in_all_its_forms() -> None:
     """Worked example: tau, alpha by position, alpha, the alpha that k equal ones would have."""
     spec = SpecUsage(43, 129, 10, (39, 1, 0, 3), num_speculative_tokens=3)

@@ -11,7 +11,7 @@ from policies.types import ClassId
 from router.cli.main import app
 from router.cli.simfleet import read_orders
 from router.config.load import load_config
-from router.errors import ConfigError
+from router.errors import ConfigError, StartError
 from router.simfleet.faults import Fault, FaultKind
 from router.simulate.load import world_names
 
@@ -74,3 +74,36 @@ def test_engines_can_speak_otherwise_than_the_world_says(tmp_path: Path) -> None
     result = runner.invoke(app, [*arguments, *more])
     assert {pool.engine for pool in load_config(path).routes[0].pools} == {"vllm"}
     assert result.output.count("vllm 0.28.0") == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        (["--traffic", "nonsense"], ConfigError, "--traffic"),
+        (
+            ["--traffic", "http://127.0.0.1:9", "--rate", "100", "--duration", "0.1"],
+            StartError,
+            ":9",
+        ),
+        (["--port", "65535"], StartError, "--port"),
+        (["--port", "0", "--write-config", "/dev/null/sim.yaml"], StartError, "/dev/null/sim.yaml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    arguments: list[str], kind: type[Exception], says: str
+) -> None:
+    """With an exit code that is not 0; never a traceback."""
+    result = runner.invoke(app, ["simfleet", *arguments])
+    assert isinstance(result.exception, kind)
+    assert says in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_a_world_s_file_that_is_no_yaml(tmp_path: Path) -> None:
+    """The error names the file, in one line."""
+    path = tmp_path / "world.yaml"
+    path.write_text("pools: [\n", encoding="utf-8")
+    result = runner.invoke(app, ["simfleet", "--world", str(path)])
+    assert isinstance(result.exception, ConfigError)
+    assert str(path) in str(result.exception)
+    assert "\n" not in str(result.exception)

@@ -160,3 +160,12 @@ def test_recorded_pages(case: str, steps: int | None, drafts: int | None) -> Non
 
 def _body(path: Path) -> str:
     return path.read_bytes().partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("value", ["1e308", "1e20"])
+def test_totals_beyond_all_counts_tell_nothing(value: str) -> None:
+    """A page that could not have come from a meter neither raises nor becomes a figure."""
+    twice = "".join(
+        f'vllm:generation_tokens_total{{engine="{engine}"}} {value}\n' for engine in range(2)
+    )
+    assert read_counters(twice) is None

@@ -115,6 +115,20 @@ def test_folding_changes_nothing_that_the_store_is_told(
     assert folded.fields == sum(len(sums) for of in folded.slots.values() for sums in of.values())
 
 
+def test_parts_of_an_outage_take_the_room_of_one_slot() -> None:
+    """Only whole classes are told by hour, so hours without a store cost those alone."""
+    pending = Pending()
+    for hour in range(1, 25):
+        slot = NOW - hour * SLOTS_PER_HOUR
+        pending.add(slot, [(WHOLE, {"n": 1}), (PART, {"n": 1, "tokens": 2})])
+        pending.fold(slot + SLOTS_PER_HOUR)
+    pending.fold(NOW)
+    assert pending.fields == 24 + 2
+    assert told(pending)[KEYS.slot(NOW - 1)] == {
+        "fast|chat|n": 24, "fast|chat|a1|n": 24, "fast|chat|a1|tokens": 48,
+    }  # fmt: skip
+
+
 def test_tokens_made_too_long_ago_are_told_to_nobody_and_counted() -> None:
     """Their slot has been read."""
     pending = Pending()

@@ -199,7 +199,7 @@ def test_garbage_in_the_store_costs_itself_only() -> None:
     cells = sums(trial())
     cells[FAST, CHAT, POOLED] |= {"nonsense": 7, "tokens": -5}
     shown = cell(build({0: cells}))
-    assert (shown.ended[Status.OK], shown.tokens) == (1, 0)
+    assert (shown.ended[Status.OK], shown.tokens) == (1, None)
 
 
 def test_a_snapshot_is_built_in_pieces() -> None:
@@ -379,3 +379,14 @@ def test_series_are_there_for_a_detector() -> None:
     assert {event.kind for event in made.events} == {"drift"}
     assert made.classes[CHAT].view.n[:, 1].tolist() == pytest.approx([5 * 2 ** (-60 / 900), 5.0])
     assert cell(made).ended[Status.OK] == 15
+
+
+def test_a_pool_that_mostly_fails_has_no_gain() -> None:
+    """Its few answers are twice as fast: that is the gain of those, and not the verdict."""
+    well = [trial(FAST, tpot_s=0.01), *[trial(FAST, Status.FAILED)] * 9]
+    blocks = {ago: sums(*well * 5, *[trial(PLAIN)] * 50) for ago in range(5)}
+    compared = cell(build(blocks)).comparison
+    assert compared is not None
+    assert compared.gain is not None
+    assert compared.gain.low > 0.0
+    assert compared.verdict is Verdict.LOSS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +130,44 @@ def test_labels_may_hold_anything_and_lines_a_time() -> None:
 def test_any_text_can_be_read(text: str) -> None:
     """A server that prints nonsense tells nothing; it does not raise."""
     vllm_gauges("vllm:num_requests_running" + text)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["1e308", "1e308"],
+        ["1e20"],
+        ["9007199254740991", "9007199254740991"],
+        ["-1e308"],
+        ["inf", "nan"],
+    ],
+)
+def test_figures_beyond_all_counts_tell_nothing(lines: list[str]) -> None:
+    """They would be infinite when added up, or too large for JSON, and nobody could be shown any."""
+    page = "".join(
+        f'vllm:num_requests_running{{engine="{engine}"}} {value}\n'
+        for engine, value in enumerate(lines)
+    )
+    assert any_gauges(page) == UNKNOWN
+    assert any_gauges(page + "vllm:num_requests_waiting 2\n") == ReplicaGauges(None, 2)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "\n" * 1_000_000,
+        "vllm:num_requests_running{" + "a" * 1_000_000 + "} 1\n",
+        "vllm:num_requests_running{" + "a" * 16_000 + "} 1\n",
+        'vllm:num_requests_running{a="' + "\\x" * 500_000 + "} 1\n",
+        "vllm:num_requests_running 1\n" * 40_000,
+    ],
+    ids=["empty lines", "long name", "shorter name", "escapes", "one metric"],
+)
+def test_a_hostile_page_does_not_hold_everybody_up(page: str) -> None:
+    """Pages are read on the loop, so the work grows with their length and no faster."""
+    began = time.process_time()
+    any_gauges(page)
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.shared

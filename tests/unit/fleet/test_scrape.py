@@ -176,3 +176,11 @@ async def test_what_is_scraped_becomes_sums_by_slot() -> None:
     total = book.total(PLAIN, world.clock.wall() - AHEAD_S)
     assert total is not None
     assert (round(total.tokens, 6), round(total.acceptance_length or 0.0, 6)) == (900.0, 1.5)
+
+
+async def test_a_page_that_was_cut_is_not_read() -> None:
+    """Its last figure may be cut too, and what is missing may have been there."""
+    world = World()
+    world.fetch.pages[URL] = Page(200, TEXT + b"#" * (4 * 1024 * 1024 - len(TEXT)))
+    await world.run(1)
+    assert (world.gauges, world.book.told) == (UNKNOWN, [None])

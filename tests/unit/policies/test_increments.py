@@ -87,6 +87,8 @@ def test_drafts_of_varying_length_give_no_alpha() -> None:
         {"drafted": 10**9},
         {"accepted": 118, "drafted": None},
         {"accepted_per_step": (1,) * 66},
+        {"steps": 13},
+        {"steps": None, "accepted": 40},
     ],
     ids=[
         "accepted>drafted",
@@ -96,6 +98,8 @@ def test_drafts_of_varying_length_give_no_alpha() -> None:
         "absurd",
         "accepted>tokens",
         "long",
+        "tokens>steps*(k+1)",
+        "the same by accepted tokens",
     ],
 )
 def test_a_record_that_contradicts_itself_is_dropped_and_counted(
@@ -108,6 +112,16 @@ def test_a_record_that_contradicts_itself_is_dropped_and_counted(
     assert not any(
         name.startswith(("steps", "accepted", "drafted", "hist", "source")) for name in sums
     )
+
+
+def test_no_step_is_longer_than_any_draft() -> None:
+    """Where an engine does not tell its k, tau is held to what any engine can do."""
+    unknown_k: dict[str, object] = {"num_speculative_tokens": None, "accepted_per_step": None}
+    told = increments(
+        replace(TRIAL, tokens=1000, spec=SpecUsage(steps=3, drafted=1000, accepted=997)), 53
+    )
+    assert told["bad"] == 1
+    assert "bad" not in with_spec(steps=1, drafted=129, accepted=52, **unknown_k)
 
 
 def test_a_nominal_drafted_count_makes_no_rate() -> None:

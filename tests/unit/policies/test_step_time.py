@@ -225,3 +225,9 @@ def test_the_columns_are_continuous_and_rise_one_after_the_other() -> None:
     assert curve(192.0)[-1] == 1.0
     steps = [curve(load / 10.0) for load in range(10, 2000)]
     assert all(np.abs(after - before).max() <= 0.1001 for before, after in pairwise(steps))
+
+
+@pytest.mark.parametrize("value", [2**63, 12 * 2**63, -(2**70)])
+def test_sums_beyond_64_bits_do_not_stop_the_model(value: int) -> None:
+    """Slots of a store that holds garbage are added up before anybody looks at them."""
+    assert StepTime.fit([(1.0, {0: {"st.vn": value, "st.v": value}})]) is None

@@ -13,8 +13,10 @@ from policies.estimators.effects import ArmEffects, arm_effects
 from policies.estimators.tails import TailRatio
 from policies.estimators.verdict import (
     TUNED_N,
+    Ended,
     Gain,
     Verdict,
+    fails_more,
     fixed_sample_gain,
     gain_of,
     verdict,
@@ -207,3 +209,31 @@ def test_limits_are_parameters() -> None:
 def test_the_words_users_see() -> None:
     """The closed vocabulary of every display."""
     assert [str(word) for word in Verdict] == ["gain", "loss", "no difference", "not enough data"]
+
+
+@pytest.mark.parametrize(
+    ("arm", "baseline", "expected"),
+    [
+        (Ended(50, 450), Ended(500, 0), True),
+        (Ended(0, 30), Ended(30, 0), True),
+        (Ended(940, 60), Ended(1000, 0), True),
+        (Ended(3, 2), Ended(50, 0), False),
+        (Ended(990, 10), Ended(1000, 0), False),
+        (Ended(50, 450), Ended(50, 450), False),
+        (Ended(0, 500), Ended(), False),
+        (Ended(), Ended(500, 0), False),
+        (Ended(-5, 500), Ended(500, 0), False),
+    ],
+)
+def test_an_arm_fails_more_only_where_that_is_sure(
+    arm: Ended, baseline: Ended, *, expected: bool
+) -> None:
+    """Few requests, few failures, and a baseline that fails alike or is unknown prove nothing."""
+    assert fails_more(arm, baseline) is expected
+
+
+def test_an_arm_that_fails_is_a_loss_however_fast_it_is() -> None:
+    """With a gain among those it served, and without any."""
+    fast = Gain(0.4, 0.3, 0.5)
+    assert verdict(fast, n_arm=50, n_baseline=50, failing=True) is Verdict.LOSS
+    assert verdict(None, n_arm=0, n_baseline=50, failing=True) is Verdict.LOSS

@@ -50,6 +50,7 @@ def test_any_other_body_stays_as_it_is(data: bytes, at: list[int]) -> None:
     harvest = HeldHarvest(NAME)
     assert passed(harvest, cut(data, at)) == data
     assert not harvest.changed
+    assert harvest.broken is not harvest.complete
 
 
 @pytest.mark.parametrize(
