@@ -36,7 +36,6 @@ _LOOKUP: Final = frozenset(("ngram", "suffix"))
 _MATCHED: Final = 0.4
 """Share of its steps in which a look-up method drafts. Judgement, and only the place where a curve
 is looked for."""
-_PROMPT: Final = 1.0
 _LEAST_VARIANCE: Final = 1e-9
 _SURE_TO_FAIL: Final = 0.999
 _MOST_SCORE: Final = 1e9
@@ -60,7 +59,9 @@ class NetGainParameters:
         calm: Load at which the budget is half of what it is on an idle fleet.
         floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
-        altruism: How much of the time that others lose to a request counts as its own.
+        altruism: How much of the time that others lose to it, step by step, counts as its own.
+        courtesy: How much of the time that they wait for its prompt does. More than one, since those
+            who come while it is served wait as well.
     """
 
     draws: int = parameter(128, integer(16, 4096))
@@ -73,7 +74,8 @@ class NetGainParameters:
     calm: float = parameter(32.0, number(1.0, 1e6))
     floor: float = parameter(0.0005, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
-    altruism: float = parameter(1.5, number(0.0, 4.0))
+    altruism: float = parameter(1.5, number(0.0, 10.0))
+    courtesy: float = parameter(3.0, number(0.0, 10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class NetGainPlan:
         cost += self._prefill[self._arms, index] * (fresh + self._offset)[:, None]
         # While a prompt is worked on, the others of its server wait.
         others = np.maximum(np.array(moment.load) - 1.0, 0.0)
-        cost += (self._p.altruism * _PROMPT * others * fresh * self._prompt_s)[:, None]
+        cost += (self._p.courtesy * others * fresh * self._prompt_s)[:, None]
         cost *= part.hurdle
         return cost
 
