@@ -8,7 +8,7 @@ docs/policies.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -60,7 +60,7 @@ class NetGainParameters:
         floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
         altruism: How much of the time that others lose to it, step by step, counts as its own.
-        courtesy: How much of the time that they wait for its prompt does. More than one, since those
+        courtesy: How much of the time that they wait for its prompt does. More than one: those
             who come while it is served wait as well.
     """
 
@@ -205,39 +205,35 @@ class NetGainPlan:
         return found
 
     def _ready(self, class_id: ClassId, name: str, belief: Belief | None) -> _Part:
-        known, given = self._known, self._p
-        arms, draws = len(known.arms), given.draws
         rng = np.random.default_rng((self._seed, *f"{class_id}/{name}".encode()))
-        if name:
-            above = self._part(class_id, parent(name))
-            log_tau, budget, doubt, held = above.log_tau, above.budget, above.doubt, above.held
-        else:
-            above = None
-            log_tau = self._tau.get(class_id, self._of_any_class())
-            budget, doubt = given.first_budget, 1.0
-            held = tuple(belief.held_back) if belief is not None else ()
-        output = float(typical_tokens(class_id)) if above is None else above.output
+        if name and belief is not None:
+            return self._of_part(self._part(class_id, parent(name)), belief, rng)
+        log_tau = self._tau.get(class_id)
+        if log_tau is None:
+            log_tau = self._of_any_class()
+        rate, output = np.exp(-log_tau), float(typical_tokens(class_id))
+        given = self._p
         if belief is None:
-            return _Part(
-                log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, doubt, held
-            )
-        if above is not None:
-            log_tau = of_part(log_tau, belief.drafting, known.arms, rng)
-            rate = np.exp(-log_tau) * above.rate * np.exp(above.log_tau)
-        else:
-            rate = np.exp(-log_tau)
-            rate = rate * self._missed(belief, rate, rng)
-            budget = given.budget + (given.first_budget - given.budget) * math.exp(
-                -_settled(belief) / given.settle
-            )
-            doubt = given.doubt + (1.0 - given.doubt) * math.exp(-_settled(belief) / given.learn)
+            hurdle = np.ones_like(rate)
+            return _Part(log_tau, rate, hurdle, output, given.first_budget, 1.0, ())
+        n = _settled(belief)
         a, b = failure_posterior(belief.view)
-        failed = np.minimum(rng.beta(a, b, (draws, arms)).T, _SURE_TO_FAIL)
-        told = belief.output_tokens
-        if told is not None and 0.0 < told <= _MOST_TOKENS:
-            output = told
-        hurdle = 1.0 / (1.0 - failed) if above is None else above.hurdle
-        return _Part(log_tau, rate, hurdle, output, budget, doubt, held)
+        failed = np.minimum(rng.beta(a, b, rate.T.shape).T, _SURE_TO_FAIL)
+        return _Part(
+            log_tau=log_tau,
+            rate=rate * self._missed(belief, rate, rng),
+            hurdle=1.0 / (1.0 - failed),
+            output=_answer(belief, output),
+            budget=given.budget + (given.first_budget - given.budget) * math.exp(-n / given.settle),
+            doubt=given.doubt + (1.0 - given.doubt) * math.exp(-n / given.learn),
+            held=tuple(belief.held_back),
+        )
+
+    def _of_part(self, above: _Part, belief: Belief, rng: np.random.Generator) -> _Part:
+        """A part: what it is a part of, but for how drafts fare and how long answers are."""
+        log_tau = of_part(above.log_tau, belief.drafting, self._known.arms, rng)
+        rate = above.rate * np.exp(above.log_tau - log_tau)
+        return replace(above, log_tau=log_tau, rate=rate, output=_answer(belief, above.output))
 
     def _of_any_class(self) -> FloatArray:
         """Draws for a class nothing is known or published of: those of the others in turn."""
@@ -270,6 +266,12 @@ class NetGainPlan:
             centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
+
+
+def _answer(belief: Belief, otherwise: float) -> float:
+    """Tokens of an answer."""
+    told = belief.output_tokens
+    return told if told is not None and 0.0 < told <= _MOST_TOKENS else otherwise
 
 
 def _settled(belief: Belief) -> float:
