@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 import policies
 from policies.estimators.knowledge import Expectations
+from policies.parameters import suggestion
 from policies.registry import POLICY_NAMES, build_context_policy
 from policies.sim.compare import Yardstick, yardstick
 from policies.sim.learner import Learner, arms_of
@@ -119,11 +120,59 @@ def expectations(world: WorldSpec) -> Expectations:
     return Expectations(tau, np.array([m.step_at(k) if m else np.nan for m, k in pairs]))
 
 
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """Who runs, read from its name.
+
+    Attributes:
+        policy: Name of the policy.
+        parameters: Those that are not its defaults.
+        told: Whether it is told what is published.
+    """
+
+    policy: str
+    parameters: Mapping[str, object]
+    told: bool
+
+    @classmethod
+    def of(cls, text: str) -> Entrant:
+        """Read a name: `net_gain`, `net_gain-`, `net_gain:altruism=0;courtesy=0`.
+
+        Raises:
+            ValueError: A parameter has no value, or there is no such policy.
+
+        Example:
+            >>> Entrant.of("thompson-:floor=0.05")
+            Entrant(policy='thompson', parameters={'floor': 0.05}, told=False)
+        """
+        name, _, rest = text.partition(":")
+        told, name = not name.endswith(UNTOLD), name.removesuffix(UNTOLD)
+        if name not in (*POLICY_NAMES, LEAST_LOADED):
+            raise ValueError(f"there is no policy {name!r}; {suggestion(name, ENTRANTS)}")
+        parameters: dict[str, object] = {}
+        for pair in filter(None, rest.split(";")):
+            key, found, value = pair.partition("=")
+            if not found:
+                raise ValueError(f"{text!r}: {key} has no value; write {key}=VALUE")
+            parameters[key] = _value(value)
+        return cls(name, parameters, told)
+
+
+def _value(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def learner(world: WorldSpec, entrant: str, seed: int, holdout: float = 0.0) -> Learner:
-    """The router of a world that a policy makes; with a `-` behind its name it is told nothing."""
-    name, told = entrant.removesuffix(UNTOLD), not entrant.endswith(UNTOLD)
-    policy = build_context_policy(name, parameters_of(name, world), arms_of(world))
-    expected = expectations(world) if told else None
+    """The router of a world that a policy makes."""
+    who = Entrant.of(entrant)
+    parameters = {**parameters_of(who.policy, world), **who.parameters}
+    policy = build_context_policy(who.policy, parameters, arms_of(world))
+    expected = expectations(world) if who.told else None
     return Learner(world, policy, seed, expected=expected, holdout=holdout)
 
 

@@ -13,6 +13,7 @@ from policies.types import ClassId
 from router.simulate.contest import (
     LEAST_LOADED,
     Contest,
+    Entrant,
     Job,
     Scores,
     expectations,
@@ -82,3 +83,10 @@ def test_tables_and_pictures_hold_every_entrant(results: tuple[list[Scores], Pat
         assert name in drawn
     assert found[0].digest[:12] in text
     assert list(grouped(found)) == ["rtx5090"]
+
+
+@pytest.mark.parametrize("name", ["net_gian", "net_gain:altruism", ""])
+def test_entrants_that_cannot_be_are_refused(name: str) -> None:
+    """A misspelt policy, a parameter without a value."""
+    with pytest.raises(ValueError, match="there is no policy|has no value"):
+        Entrant.of(name)
