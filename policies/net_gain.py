@@ -141,9 +141,20 @@ class NetGainPlan:
         cost = self._cost(moment, part)
         gone = [a for a, load in enumerate(moment.load) if load <= 0]
         scores = np.minimum(cost.mean(axis=1), _MOST_SCORE)
-        for a in (*gone, *part.held):
-            cost[a] = np.inf
-        return Proposal(self._shares(cost, scores, part, gone, moment), scores)
+        arms = len(scores)
+        if len(gone) == arms:
+            return Proposal(np.eye(arms)[self._known.baseline], scores)
+        # Where nothing else has a server, an arm that is held back is better than none.
+        barred = [a for a in range(arms) if a in gone or a in part.held]
+        barred = gone if len(barred) == arms else barred
+        cost[barred] = np.inf
+        expected = scores.copy()
+        expected[barred] = np.inf
+        p = self._shares(cost, expected, part, moment)
+        lows = np.full(arms, self._p.floor)
+        lows[self._known.baseline] = max(self._p.control, self._p.floor)
+        lows[gone] = 0.0
+        return Proposal(_at_least(p, lows), scores)
 
     def _cost(self, moment: Moment, part: _Part) -> FloatArray:
         """Marginal seconds of the request, shape (arms, draws): its own, and what others lose."""
@@ -164,34 +175,24 @@ class NetGainPlan:
         return cost
 
     def _shares(
-        self, cost: FloatArray, scores: FloatArray, part: _Part, gone: list[int], moment: Moment
+        self, cost: FloatArray, expected: FloatArray, part: _Part, moment: Moment
     ) -> FloatArray:
+        """Most to the least expected cost, some by draws, and no more than the budget unproven."""
         given, base = self._p, self._known.baseline
-        arms = len(cost)
-        p = np.bincount(cost.argmin(axis=0), minlength=arms) / given.draws
-        best = scores.copy()
-        best[[*gone, *part.held]] = np.inf
-        p *= part.doubt
-        p[best.argmin()] += 1.0 - part.doubt
-        if base not in gone:
-            better = (cost <= cost[base]).mean(axis=1)
-            unproven = [
-                a for a in range(arms) if a != base and better[a] < given.proof and p[a] > 0.0
-            ]
-            risk = float(p[unproven].sum())
-            budget = part.budget / (1.0 + moment.load[base] / given.calm)
-            if risk > budget:
-                p[unproven] *= budget / risk
-                trusted = scores.copy()
-                trusted[[*unproven, *gone, *part.held]] = np.inf
-                p[trusted.argmin()] += risk - budget
-        lows = np.full(arms, given.floor)
-        lows[base] = max(given.control, given.floor)
-        lows[gone] = 0.0
-        if len(gone) == arms:
-            p = np.zeros(arms)
-            p[base] = 1.0
-        return _at_least(p, lows)
+        wins = np.bincount(cost.argmin(axis=0), minlength=len(cost))
+        p: FloatArray = np.asarray(wins * (part.doubt / given.draws), dtype=np.float64)
+        p[expected.argmin()] += 1.0 - part.doubt
+        if not np.isfinite(expected[base]):
+            return p
+        better = (cost <= cost[base]).mean(axis=1)
+        better[base] = 1.0
+        unproven = (better < given.proof) & (p > 0.0)
+        risk = float(p[unproven].sum())
+        budget = part.budget / (1.0 + moment.load[base] / given.calm)
+        if risk > budget:
+            p[unproven] *= budget / risk
+            p[np.where(unproven, np.inf, expected).argmin()] += risk - budget
+        return p
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
         found = self._parts.get((class_id, name))

@@ -75,6 +75,13 @@ def test_an_arm_that_is_held_back_is_only_probed() -> None:
     assert shares(known, floor=0.001)[1] == pytest.approx(0.001, rel=0.01)
 
 
+def test_an_arm_that_is_held_back_is_better_than_none() -> None:
+    """Where no other arm has a server it serves."""
+    known = believing(example_knowledge(ARMS, EFFECTS, n=2000.0), held_back={1: "failures"})
+    alone = replace(example_moment(ARMS), load=(0, 2, 0))
+    assert shares(known, alone).tolist() == [0.0, 1.0, 0.0]
+
+
 def test_an_arm_whose_requests_fail_is_dear() -> None:
     """Half of the requests failing costs twice the time, and more than the arm gains."""
     known = example_knowledge(ARMS, EFFECTS, n=2000.0)
