@@ -41,6 +41,7 @@ _SURE_TO_FAIL: Final = 0.999
 _MOST_SCORE: Final = 1e9
 _MOST_TOKENS: Final = 1e7
 _MOST_N: Final = 1e9
+_MOST_PROMPT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class NetGainParameters:
         floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
         altruism: How much of the time that others lose to it, step by step, counts as its own.
-        courtesy: How much of the time that they wait for its prompt does. More than one: those
-            who come while it is served wait as well.
+        courtesy: How much of the time that they wait for its prompt does. More than one, of both:
+            those who come while it is served lose time as well.
     """
 
     draws: int = parameter(128, integer(16, 4096))
@@ -75,7 +76,7 @@ class NetGainParameters:
     floor: float = parameter(0.0005, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 10.0))
-    courtesy: float = parameter(3.0, number(0.0, 10.0))
+    courtesy: float = parameter(1.5, number(0.0, 10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,9 @@ class NetGainPlan:
         self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
         offset = known.prefill_offset
         self._offset = offset if 0.0 <= offset <= _MOST_TOKENS else 0.0
-        self._prompt_s = self._prefill[:, 0].mean(axis=1)
+        told = known.prompt_s
+        alone = self._prefill[:, 0].mean(axis=1)
+        self._prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else told
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._typical = _typical_index(known)

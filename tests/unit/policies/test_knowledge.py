@@ -66,6 +66,7 @@ def assert_same(one: Knowledge, two: Knowledge) -> None:
         for item in fields(Ratios):
             assert_close(*(getattr(getattr(each, name), item.name) for each in (one, two)))
     assert one.prefill_offset == pytest.approx(two.prefill_offset)
+    assert one.prompt_s == pytest.approx(two.prompt_s)
     assert set(one.costs) == set(two.costs)
     for class_id, costs in one.costs.items():
         np.testing.assert_allclose(costs, two.costs[class_id], rtol=1e-6, atol=1e-6)
