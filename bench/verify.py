@@ -23,6 +23,7 @@ from bench import (
     verify_engines,
     verify_fuzz,
     verify_models,
+    verify_policies,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -69,6 +70,11 @@ SECTIONS: dict[str, Section] = {
         "Coverage: tau, quantiles, tails and gain under changes of load and adaptive shares",
         "python -m bench.verify_coverage --seeds 500",
         lambda: verify_coverage.tables(500),
+    ),
+    "policies": Section(
+        "Policies: what they gain in the simulated worlds",
+        "python -m bench.verify_policies --seeds 20 --others 5",
+        lambda: verify_policies.tables(20, 5, os.cpu_count() or 1),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

@@ -92,6 +92,7 @@ class Knowledge:
         prefill: TTFT over (prompt tokens not cached + `prefill_offset`), by arm and load.
         prefill_offset: Tokens that every prompt counts as having besides: what a first step takes
             in any case.
+        prompt_s: What a token of a prompt takes; None where that cannot be told.
         costs: Number, sum and sum of squares of log costs by class and load band, shape
             (3, arms, bands).
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.
@@ -103,6 +104,7 @@ class Knowledge:
     steps: Ratios
     prefill: Ratios
     prefill_offset: float = 64.0
+    prompt_s: float | None = None
     costs: Mapping[ClassId, FloatArray] = field(default_factory=dict)
     tau_priors: Mapping[ClassId, FloatArray] = field(default_factory=dict)
     step_priors: FloatArray | None = None

@@ -123,11 +123,13 @@ def _draws(
             row[at + arms], row[at + 2 * arms] = x[band], max(x[band] - _BEND, 0.0)
             row[len(classes) + 3 * arms + c * arms + a] = 1.0
             weight = float(n[a, band]) / _NOISE_SD**2
-            precision += weight * np.outer(row, row)
+            precision += np.outer(weight * row, row)
             score += weight * float(mean[a, band]) * row
     lower = np.linalg.cholesky(precision)
     noise = np.linalg.solve(lower.T, rng.standard_normal((len(sd), given.draws)))
-    found: FloatArray = np.linalg.solve(precision, score)[:, None] + noise
+    found: FloatArray = np.asarray(
+        np.linalg.solve(precision, score)[:, None] + noise, dtype=np.float64
+    )
     return found
 
 

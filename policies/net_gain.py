@@ -8,7 +8,7 @@ docs/policies.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -36,12 +36,12 @@ _LOOKUP: Final = frozenset(("ngram", "suffix"))
 _MATCHED: Final = 0.4
 """Share of its steps in which a look-up method drafts. Judgement, and only the place where a curve
 is looked for."""
-_PROMPT: Final = 1.0
 _LEAST_VARIANCE: Final = 1e-9
 _SURE_TO_FAIL: Final = 0.999
 _MOST_SCORE: Final = 1e9
 _MOST_TOKENS: Final = 1e7
 _MOST_N: Final = 1e9
+_MOST_PROMPT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ class NetGainParameters:
         calm: Load at which the budget is half of what it is on an idle fleet.
         floor: Least share of each arm, so that change is seen; those held back have no more.
         proof: Probability of being no worse from which an arm counts as proven.
-        altruism: How much of the time that others lose to a request counts as its own.
+        altruism: How much of the time that others lose to it, step by step, counts as its own.
+        courtesy: How much of the time that they wait for its prompt does. More than one, of both:
+            those who come while it is served lose time as well.
     """
 
     draws: int = parameter(128, integer(16, 4096))
@@ -73,7 +75,8 @@ class NetGainParameters:
     calm: float = parameter(32.0, number(1.0, 1e6))
     floor: float = parameter(0.0005, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
-    altruism: float = parameter(1.5, number(0.0, 4.0))
+    altruism: float = parameter(1.5, number(0.0, 10.0))
+    courtesy: float = parameter(1.5, number(0.0, 10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,9 @@ class NetGainPlan:
         self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
         offset = known.prefill_offset
         self._offset = offset if 0.0 <= offset <= _MOST_TOKENS else 0.0
-        self._prompt_s = self._prefill[:, 0].mean(axis=1)
+        told = known.prompt_s
+        alone = self._prefill[:, 0].mean(axis=1)
+        self._prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else told
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._typical = _typical_index(known)
@@ -139,9 +144,20 @@ class NetGainPlan:
         cost = self._cost(moment, part)
         gone = [a for a, load in enumerate(moment.load) if load <= 0]
         scores = np.minimum(cost.mean(axis=1), _MOST_SCORE)
-        for a in (*gone, *part.held):
-            cost[a] = np.inf
-        return Proposal(self._shares(cost, scores, part, gone, moment), scores)
+        arms = len(scores)
+        if len(gone) == arms:
+            return Proposal(np.eye(arms)[self._known.baseline], scores)
+        # Where nothing else has a server, an arm that is held back is better than none.
+        barred = [a for a in range(arms) if a in gone or a in part.held]
+        barred = gone if len(barred) == arms else barred
+        cost[barred] = np.inf
+        expected = scores.copy()
+        expected[barred] = np.inf
+        p = self._shares(cost, expected, part, moment)
+        lows = np.full(arms, self._p.floor)
+        lows[self._known.baseline] = max(self._p.control, self._p.floor)
+        lows[gone] = 0.0
+        return Proposal(_at_least(p, lows), scores)
 
     def _cost(self, moment: Moment, part: _Part) -> FloatArray:
         """Marginal seconds of the request, shape (arms, draws): its own, and what others lose."""
@@ -157,39 +173,29 @@ class NetGainPlan:
         cost += self._prefill[self._arms, index] * (fresh + self._offset)[:, None]
         # While a prompt is worked on, the others of its server wait.
         others = np.maximum(np.array(moment.load) - 1.0, 0.0)
-        cost += (self._p.altruism * _PROMPT * others * fresh * self._prompt_s)[:, None]
+        cost += (self._p.courtesy * others * fresh * self._prompt_s)[:, None]
         cost *= part.hurdle
         return cost
 
     def _shares(
-        self, cost: FloatArray, scores: FloatArray, part: _Part, gone: list[int], moment: Moment
+        self, cost: FloatArray, expected: FloatArray, part: _Part, moment: Moment
     ) -> FloatArray:
+        """Most to the least expected cost, some by draws, and no more than the budget unproven."""
         given, base = self._p, self._known.baseline
-        arms = len(cost)
-        p = np.bincount(cost.argmin(axis=0), minlength=arms) / given.draws
-        best = scores.copy()
-        best[[*gone, *part.held]] = np.inf
-        p *= part.doubt
-        p[best.argmin()] += 1.0 - part.doubt
-        if base not in gone:
-            better = (cost <= cost[base]).mean(axis=1)
-            unproven = [
-                a for a in range(arms) if a != base and better[a] < given.proof and p[a] > 0.0
-            ]
-            risk = float(p[unproven].sum())
-            budget = part.budget / (1.0 + moment.load[base] / given.calm)
-            if risk > budget:
-                p[unproven] *= budget / risk
-                trusted = scores.copy()
-                trusted[[*unproven, *gone, *part.held]] = np.inf
-                p[trusted.argmin()] += risk - budget
-        lows = np.full(arms, given.floor)
-        lows[base] = max(given.control, given.floor)
-        lows[gone] = 0.0
-        if len(gone) == arms:
-            p = np.zeros(arms)
-            p[base] = 1.0
-        return _at_least(p, lows)
+        wins = np.bincount(cost.argmin(axis=0), minlength=len(cost))
+        p: FloatArray = np.asarray(wins * (part.doubt / given.draws), dtype=np.float64)
+        p[expected.argmin()] += 1.0 - part.doubt
+        if not np.isfinite(expected[base]):
+            return p
+        better = (cost <= cost[base]).mean(axis=1)
+        better[base] = 1.0
+        unproven = (better < given.proof) & (p > 0.0)
+        risk = float(p[unproven].sum())
+        budget = part.budget / (1.0 + moment.load[base] / given.calm)
+        if risk > budget:
+            p[unproven] *= budget / risk
+            p[np.where(unproven, np.inf, expected).argmin()] += risk - budget
+        return p
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
         found = self._parts.get((class_id, name))
@@ -203,39 +209,35 @@ class NetGainPlan:
         return found
 
     def _ready(self, class_id: ClassId, name: str, belief: Belief | None) -> _Part:
-        known, given = self._known, self._p
-        arms, draws = len(known.arms), given.draws
         rng = np.random.default_rng((self._seed, *f"{class_id}/{name}".encode()))
-        if name:
-            above = self._part(class_id, parent(name))
-            log_tau, budget, doubt, held = above.log_tau, above.budget, above.doubt, above.held
-        else:
-            above = None
-            log_tau = self._tau.get(class_id, self._of_any_class())
-            budget, doubt = given.first_budget, 1.0
-            held = tuple(belief.held_back) if belief is not None else ()
-        output = float(typical_tokens(class_id)) if above is None else above.output
+        if name and belief is not None:
+            return self._of_part(self._part(class_id, parent(name)), belief, rng)
+        log_tau = self._tau.get(class_id)
+        if log_tau is None:
+            log_tau = self._of_any_class()
+        rate, output = np.exp(-log_tau), float(typical_tokens(class_id))
+        given = self._p
         if belief is None:
-            return _Part(
-                log_tau, np.exp(-log_tau), np.ones((arms, draws)), output, budget, doubt, held
-            )
-        if above is not None:
-            log_tau = of_part(log_tau, belief.drafting, known.arms, rng)
-            rate = np.exp(-log_tau) * above.rate * np.exp(above.log_tau)
-        else:
-            rate = np.exp(-log_tau)
-            rate = rate * self._missed(belief, rate, rng)
-            budget = given.budget + (given.first_budget - given.budget) * math.exp(
-                -_settled(belief) / given.settle
-            )
-            doubt = given.doubt + (1.0 - given.doubt) * math.exp(-_settled(belief) / given.learn)
+            hurdle = np.ones_like(rate)
+            return _Part(log_tau, rate, hurdle, output, given.first_budget, 1.0, ())
+        n = _settled(belief)
         a, b = failure_posterior(belief.view)
-        failed = np.minimum(rng.beta(a, b, (draws, arms)).T, _SURE_TO_FAIL)
-        told = belief.output_tokens
-        if told is not None and 0.0 < told <= _MOST_TOKENS:
-            output = told
-        hurdle = 1.0 / (1.0 - failed) if above is None else above.hurdle
-        return _Part(log_tau, rate, hurdle, output, budget, doubt, held)
+        failed = np.minimum(rng.beta(a, b, rate.T.shape).T, _SURE_TO_FAIL)
+        return _Part(
+            log_tau=log_tau,
+            rate=rate * self._missed(belief, rate, rng),
+            hurdle=1.0 / (1.0 - failed),
+            output=_answer(belief, output),
+            budget=given.budget + (given.first_budget - given.budget) * math.exp(-n / given.settle),
+            doubt=given.doubt + (1.0 - given.doubt) * math.exp(-n / given.learn),
+            held=tuple(belief.held_back),
+        )
+
+    def _of_part(self, above: _Part, belief: Belief, rng: np.random.Generator) -> _Part:
+        """A part: what it is a part of, but for how drafts fare and how long answers are."""
+        log_tau = of_part(above.log_tau, belief.drafting, self._known.arms, rng)
+        rate = above.rate * np.exp(above.log_tau - log_tau)
+        return replace(above, log_tau=log_tau, rate=rate, output=_answer(belief, above.output))
 
     def _of_any_class(self) -> FloatArray:
         """Draws for a class nothing is known or published of: those of the others in turn."""
@@ -268,6 +270,12 @@ class NetGainPlan:
             centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
+
+
+def _answer(belief: Belief, otherwise: float) -> float:
+    """Tokens of an answer."""
+    told = belief.output_tokens
+    return told if told is not None and 0.0 < told <= _MOST_TOKENS else otherwise
 
 
 def _settled(belief: Belief) -> float:

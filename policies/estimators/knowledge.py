@@ -1,7 +1,7 @@
 """Builds what policies know of a route from integer sums by stretch of time. It stores nothing.
 
 A proxy hands over the cells of its slots (`knowledge`), a simulated world the same sums as arrays
-(`belief`, `step_ratios`, `prefill_ratios`); both come to the same.
+(`belief`, `step_ratios`, `prefill_of`); both come to the same.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ _FORGOTTEN: Final = 0.02
 """Weight of what came before a change of drafting."""
 
 _OFFSET: Final = (16.0, 2048.0)
+_NO_OFFSET: Final = 64.0
 _LEAST_N: Final = 8.0
 
 Cell = tuple[ArmId, ClassId, str]
@@ -167,11 +168,23 @@ def step_ratios(sums: FloatArray) -> Ratios:
     return Ratios(n, load, total / 1e6, total_sq / 1e9)
 
 
-def prefill_ratios(sums: FloatArray, steps: Ratios) -> tuple[Ratios, float]:
-    """TTFT over (uncached tokens + offset) by arm and load, and that offset.
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Time to first token; see `Knowledge`."""
+
+    ratios: Ratios
+    offset: float
+    prompt_s: float | None
+
+
+def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
+    """TTFT over (uncached tokens + offset) by arm and load, that offset, and the time of a token.
+
+    The time of a token is the slope within arms and bands: what a crowd adds to TTFT is not the
+    prompt's, and would flatten it.
 
     The ratio of a band is a slope through the origin, weighed as `policies.estimators.prefill`
-    weighs requests; the offset is the intercept over the slope of all of them.
+    weighs requests; the offset is the mean intercept over that slope.
 
     Args:
         sums: Discounted, shape (bands, len(PREFILL_FIELDS), arms).
@@ -182,7 +195,7 @@ def prefill_ratios(sums: FloatArray, steps: Ratios) -> tuple[Ratios, float]:
         sums.reshape(BANDS, -1, len(_KINDS), arms).sum(axis=2).swapaxes(0, 1)
     )
     unit = float(prefill.FIXED_POINT) ** 2
-    offset = _offset(np.array([part.sum() for part in (n, n11, n1u, n1y, nuu, nuy)]))
+    prompt_s, offset = _within(np.stack([n, n11, n1u, n1y, nuu, nuy]))
     o = offset / 1e3
     with np.errstate(all="ignore"):
         up, down = (nuy + o * n1y) / unit, (nuu + 2.0 * o * n1u + o * o * n11) / unit
@@ -196,18 +209,19 @@ def prefill_ratios(sums: FloatArray, steps: Ratios) -> tuple[Ratios, float]:
     found[1, :, :BANDS] = (n * _mean_load(steps)).T
     found[2, :, :BANDS] = (n * slope).T
     found[3, :, :BANDS] = (n * slope**2 * (1.0 + cv_sq)).T
-    return Ratios(*found), offset
+    return Prefill(Ratios(*found), offset, prompt_s)
 
 
-def _offset(sums: FloatArray) -> float:
-    n, n11, n1u, n1y, nuu, nuy = map(float, sums)
-    spread = n11 * nuu - n1u * n1u
-    if not (n >= _LEAST_N and spread > 0.0):
-        return 64.0
-    intercept, slope = (nuu * n1y - n1u * nuy) / spread, (n11 * nuy - n1u * n1y) / spread
-    if not slope > 0.0:
-        return _OFFSET[1]
-    return min(max(1e3 * intercept / slope, _OFFSET[0]), _OFFSET[1])
+def _within(sums: FloatArray) -> tuple[float | None, float]:
+    """Seconds of a token and offset in tokens, from sums of shape (6, bands, arms)."""
+    seen = sums[:, sums[1] > 0.0]
+    n, n11, n1u, n1y, nuu, nuy = seen
+    spread, product = float((nuu - n1u**2 / n11).sum()), float((nuy - n1u * n1y / n11).sum())
+    if not (float(n.sum()) >= _LEAST_N and spread > 0.0 and product > 0.0):
+        return None, _NO_OFFSET
+    slope = product / spread
+    intercept = float((n1y - slope * n1u).sum() / n11.sum())
+    return slope / 1e3, min(max(1e3 * intercept / slope, _OFFSET[0]), _OFFSET[1])
 
 
 _BAND_OF: Final = np.searchsorted(MOST, [*step_time.KNOTS, 1 << 20])
@@ -296,7 +310,7 @@ def knowledge(
         class_id: changed_s(found, base) for (class_id, part), found in whole.items() if not part
     }
     step = step_ratios(steps)
-    ttft, offset = prefill_ratios(first, step)
+    ttft = prefill_of(first, step)
     expected = expected or Expectations()
     return Knowledge(
         arms=arms,
@@ -312,8 +326,9 @@ def knowledge(
             for (class_id, part), found in whole.items()
         },
         steps=step,
-        prefill=ttft,
-        prefill_offset=offset,
+        prefill=ttft.ratios,
+        prefill_offset=ttft.offset,
+        prompt_s=ttft.prompt_s,
         costs=costs,
         tau_priors=expected.tau,
         step_priors=expected.steps,

@@ -28,7 +28,7 @@ HALF_LIFE_S: Final = 3600.0
 them forgotten at once; with a quarter of it an arm that loses is tried again and again where
 requests are rare (docs/policies.md)."""
 
-_NEWS: Final = (300, 8)
+_NEWS: Final = (500, 16)
 """With so many answers behind, so many more are waited for before all is prepared anew: a saving of
 the simulation in worlds where requests are rare; `docs/policies.md` has what it costs."""
 

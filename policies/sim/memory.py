@@ -19,7 +19,7 @@ from policies.estimators.knowledge import (
     band_costs,
     belief,
     changed_s,
-    prefill_ratios,
+    prefill_of,
     step_ratios,
 )
 from policies.estimators.load import BANDS, load_band
@@ -128,13 +128,14 @@ class Memory:
             self._made_s = at_s
         weight = 2.0 ** (-max(at_s - (self._slot + 1) * SLOT_S, 0.0) / self._half_life_s)
         steps = step_ratios(self._steps * weight)
-        first, offset = prefill_ratios(self._first * weight, steps)
+        first = prefill_of(self._first * weight, steps)
         return Knowledge(
             arms=self._arms,
             beliefs=_Beliefs(self, at_s),
             steps=steps,
-            prefill=first,
-            prefill_offset=offset,
+            prefill=first.ratios,
+            prefill_offset=first.offset,
+            prompt_s=first.prompt_s,
             costs={class_id: costs * weight for class_id, costs in self._costs.items()},
             tau_priors=self._expected.tau,
             step_priors=self._expected.steps,

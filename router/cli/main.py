@@ -222,7 +222,11 @@ def simulate_command(
     ] = None,
     *,
     policies: Annotated[
-        str, typer.Option(help="Comma-separated; `net_gain-` is told no published numbers.")
+        str,
+        typer.Option(
+            help="Comma-separated; `NAME-` is told no published numbers, `NAME:key=1;other=2` has "
+            "parameters of its own."
+        ),
     ] = ",".join(DEFAULT_POLICIES),
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
     requests: Annotated[

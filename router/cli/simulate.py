@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from policies.parameters import suggestion
-from router.simulate.contest import ENTRANTS, Contest, Job, Scores
+from router.simulate.contest import Contest, Entrant, Job, Scores
 from router.simulate.load import load_world, world_names
 from router.simulate.picture import picture
 from router.simulate.tables import report
@@ -35,11 +34,10 @@ def simulate(
     Raises:
         typer.BadParameter: There is no such policy or world.
     """
-    for name in entrants:
-        if name not in ENTRANTS:
-            raise typer.BadParameter(f"there is no policy {name!r}; {suggestion(name, ENTRANTS)}")
     names = tuple(worlds) or world_names()
     try:
+        for name in entrants:
+            Entrant.of(name)
         specs = {name: load_world(name) for name in names}
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 import policies
 from policies.estimators.knowledge import Expectations
+from policies.parameters import suggestion
 from policies.registry import POLICY_NAMES, build_context_policy
 from policies.sim.compare import Yardstick, yardstick
 from policies.sim.learner import Learner, arms_of
@@ -68,7 +70,8 @@ class Scores:
         most_warm: The same from request `WARM` on.
         gain: What the entrant saves.
         gain_warm: The same from request `WARM` on.
-        late: Mean time over that of the best pool for all, from request 2,000 on; None for fewer.
+        late: Mean time over that of the best pool for all, from request 2,000 on; None for fewer,
+            and where no pool has most of the servers.
         tails: 99th percentiles over plain decoding's: TPOT, TTFT, whole time.
         oracle_tails: The oracle's.
         held_out: Requests that were held out; they count in none of the above.
@@ -117,11 +120,59 @@ def expectations(world: WorldSpec) -> Expectations:
     return Expectations(tau, np.array([m.step_at(k) if m else np.nan for m, k in pairs]))
 
 
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """Who runs, read from its name.
+
+    Attributes:
+        policy: Name of the policy.
+        parameters: Those that are not its defaults.
+        told: Whether it is told what is published.
+    """
+
+    policy: str
+    parameters: Mapping[str, object]
+    told: bool
+
+    @classmethod
+    def of(cls, text: str) -> Entrant:
+        """Read a name: `net_gain`, `net_gain-`, `net_gain:altruism=0;courtesy=0`.
+
+        Raises:
+            ValueError: A parameter has no value, or there is no such policy.
+
+        Example:
+            >>> Entrant.of("thompson-:floor=0.05")
+            Entrant(policy='thompson', parameters={'floor': 0.05}, told=False)
+        """
+        name, _, rest = text.partition(":")
+        told, name = not name.endswith(UNTOLD), name.removesuffix(UNTOLD)
+        if name not in (*POLICY_NAMES, LEAST_LOADED):
+            raise ValueError(f"there is no policy {name!r}; {suggestion(name, ENTRANTS)}")
+        parameters: dict[str, object] = {}
+        for pair in filter(None, rest.split(";")):
+            key, found, value = pair.partition("=")
+            if not found:
+                raise ValueError(f"{text!r}: {key} has no value; write {key}=VALUE")
+            parameters[key] = _value(value)
+        return cls(name, parameters, told)
+
+
+def _value(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def learner(world: WorldSpec, entrant: str, seed: int, holdout: float = 0.0) -> Learner:
-    """The router of a world that a policy makes; with a `-` behind its name it is told nothing."""
-    name, told = entrant.removesuffix(UNTOLD), not entrant.endswith(UNTOLD)
-    policy = build_context_policy(name, parameters_of(name, world), arms_of(world))
-    expected = expectations(world) if told else None
+    """The router of a world that a policy makes."""
+    who = Entrant.of(entrant)
+    parameters = {**parameters_of(who.policy, world), **who.parameters}
+    policy = build_context_policy(who.policy, parameters, arms_of(world))
+    expected = expectations(world) if who.told else None
     return Learner(world, policy, seed, expected=expected, holdout=holdout)
 
 
@@ -157,10 +208,11 @@ def run_job(job: Job) -> Iterator[Scores]:
 
 
 def _best_for_all(stick: Yardstick) -> Run | None:
-    """The run of the pool of the fleet that is best for everything; None if the run is short."""
-    if len(stick.known) <= _LATE:
+    """The run of the pool that is best for everything, where most servers are of one pool."""
+    pools = stick.world.pools
+    if len(stick.known) <= _LATE or 2 * max(p.replicas for p in pools) <= stick.world.replicas:
         return None
-    runs = [stick.run(FixedPool(n)) for n, pool in enumerate(stick.world.pools) if pool.replicas]
+    runs = [stick.run(FixedPool(n)) for n, pool in enumerate(pools) if pool.replicas]
     return min(runs, key=lambda run: float(run.e2e_s.mean()))
 
 
@@ -334,12 +386,30 @@ def _scores_of(given: dict[str, object]) -> Scores:
     return Scores(**values)  # type: ignore[arg-type]
 
 
+def _code(path: Path) -> str:
+    """What a module does: without comments, layout and docstrings."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [item for item in body if not _is_text(item)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
 @lru_cache(maxsize=64)
 def fingerprint(world: str) -> str:
     """What results depend on: the world, the priors and the code of policies."""
     digest = hashlib.sha256(load_world(world).digest.encode())
     root = Path(str(policies.__file__)).parent
     for path in sorted(root.rglob("*.py")):
-        digest.update(path.read_bytes())
+        digest.update(_code(path).encode())
     digest.update((files("router.simulate") / "priors.yaml").read_bytes())
     return digest.hexdigest()[:16]

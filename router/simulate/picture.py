@@ -13,7 +13,7 @@ from router.simulate.tables import grouped
 
 _COLOURS = (
     "#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f",
-    "#57534e",
+    "#57534e", "#f472b6", "#0f766e", "#1e3a8a",
 )  # fmt: skip
 _WIDTH, _PANEL, _LEFT, _PLOT = 900, 240, 150, 520
 
@@ -32,7 +32,8 @@ def picture(world: str, results: Sequence[Scores], pools: Sequence[str]) -> str:
     for text, height in parts:
         body.append(f'<g transform="translate(0,{top})">{text}</g>')
         top += height
-    title = _text(20, 24, f"{world}: {len(next(iter(rows.values())))} seeds", size=16)
+    seeds = len(next(iter(rows.values())))
+    title = _text(20, 24, f"{world}, {seeds} seed{'s' * (seeds > 1)}", size=16)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" '
         f'font-family="sans-serif" role="img"><rect width="{_WIDTH}" height="{top}" fill="#fff"/>'

@@ -1,0 +1,167 @@
+"""Knowledge from stored cells is what a world's memory makes of the same outcomes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from policies.checks import example_arms
+from policies.cost import typical_tokens
+from policies.estimators import increments, prefill, step_time
+from policies.estimators.increments import effect_fields
+from policies.estimators.knowledge import ALL_FIELDS, COMMON, FIELDS, Cell, Stretch, knowledge
+from policies.estimators.load import load_part
+from policies.knowledge import Belief, Drafting, Knowledge, Ratios, parent
+from policies.sim.learner import arms_of, part_of
+from policies.sim.memory import SLOT_S, Memory, trial_of
+from policies.sim.references import RandomPool
+from policies.sim.routing import Outcome
+from policies.sim.world import run
+from policies.types import Arm, ArmId, ClassId, FloatArray, Status
+from router.simulate.load import load_world
+
+HALF_LIFE_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> tuple[tuple[Arm, ...], Sequence[Outcome]]:
+    """Some hundred requests, in two languages, with a server that fails."""
+    world = load_world("spark-languages")
+    world = replace(world, traffic=replace(world.traffic, requests=500, rate=1.0))
+    return arms_of(world), run(world, RandomPool(3), 3).outcomes
+
+
+def stored(arms: Sequence[Arm], ended: Iterable[Outcome], now_s: float) -> list[Stretch]:
+    """Cells as a proxy stores them: by slot, for class, part, load band and arm."""
+    slots: dict[int, dict[Cell, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for outcome in ended:
+        trial = trial_of(outcome, arms[outcome.pool])
+        sums = increments.increments(trial, typical_tokens(trial.class_id))
+        cells = slots[int(outcome.ended_s // SLOT_S)]
+        arm, class_id, part = trial.arm_id, trial.class_id, part_of(outcome.ask)
+        cells[arm, class_id, ""].update(sums)
+        while part:
+            cells[arm, class_id, part].update(sums)
+            part = parent(part)
+        if trial.status is Status.OK and trial.load is not None:
+            band = load_part(trial.load)
+            cells[arm, class_id, band].update(effect_fields(sums))
+            cells[arm, COMMON, band].update(step_time.increments(trial))
+            cells[arm, COMMON, band].update(prefill.increments(trial))
+    return [Stretch(max(now_s - (slot + 1) * SLOT_S, 0.0), cells) for slot, cells in slots.items()]
+
+
+def assert_close(one: FloatArray, two: FloatArray) -> None:
+    """Arrays, to rounding."""
+    np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-9)
+
+
+def assert_same(one: Knowledge, two: Knowledge) -> None:
+    """Every array alike, to rounding."""
+    for name in ("steps", "prefill"):
+        for item in fields(Ratios):
+            assert_close(*(getattr(getattr(each, name), item.name) for each in (one, two)))
+    assert one.prefill_offset == pytest.approx(two.prefill_offset)
+    assert one.prompt_s == pytest.approx(two.prompt_s)
+    assert set(one.costs) == set(two.costs)
+    for class_id, costs in one.costs.items():
+        np.testing.assert_allclose(costs, two.costs[class_id], rtol=1e-6, atol=1e-6)
+    assert set(one.beliefs) == set(two.beliefs)
+    for key, belief in one.beliefs.items():
+        assert_alike(belief, two.beliefs[key])
+
+
+def assert_alike(one: Belief, two: Belief) -> None:
+    """Two beliefs, to rounding."""
+    for name in ("n", "total", "total_sq", "served", "failed"):
+        assert_close(getattr(one.view, name), getattr(two.view, name))
+    for item in fields(Drafting):
+        assert_close(getattr(one.drafting, item.name), getattr(two.drafting, item.name))
+    assert one.output_tokens == pytest.approx(two.output_tokens)
+    assert dict(one.held_back) == dict(two.held_back)
+    assert one.settled == pytest.approx(two.settled)
+
+
+def test_a_memory_and_a_store_come_to_the_same(
+    outcomes: tuple[tuple[Arm, ...], Sequence[Outcome]],
+) -> None:
+    """Sums that grew as arrays and integer cells read back give one knowledge."""
+    arms, ended = outcomes
+    now_s = ended[-1].ended_s + 5.0
+    memory = Memory(arms, HALF_LIFE_S)
+    for outcome in ended:
+        memory.learn(outcome, part_of(outcome.ask))
+    one = memory.knowledge(now_s)
+    assert_same(one, knowledge(arms, stored(arms, ended, now_s), HALF_LIFE_S))
+    assert {part.partition("/")[0] for _, part in one.beliefs} >= {"", "en", "de"}
+
+
+def test_knowledge_does_not_depend_on_the_order_of_the_cells(
+    outcomes: tuple[tuple[Arm, ...], Sequence[Outcome]],
+) -> None:
+    """Stretches may come in any order; those of other arms are left out."""
+    arms, ended = outcomes
+    stretches = stored(arms, ended[:200], 400.0)
+    foreign = Stretch(0.0, {(ArmId("gone"), ClassId("chat"), ""): {"status.ok": 5}})
+    shuffled = [foreign, *reversed(stretches)]
+    one, two = knowledge(arms, stretches, 300.0), knowledge(arms, shuffled, 300.0)
+    assert_same(one, two)
+
+
+def test_what_a_request_stores_is_what_is_read() -> None:
+    """Every field that is read is one that requests add to."""
+    known = step_time.FIELDS | prefill.FIELDS
+    assert {name for name in ALL_FIELDS if name.startswith(("st.", "pf."))} <= known
+    assert len(set(FIELDS)) == len(FIELDS)
+
+
+def test_cells_of_parts_may_lack_squares() -> None:
+    """A proxy keeps of a part what bears on effects: drafting is then known by its totals."""
+    arms = example_arms(2)
+    cell = {"n": 4, "status.ok": 4, "steps": 100, "steps.tokens": 250}
+    stretch = Stretch(5.0, {(arms[1].arm_id, ClassId("chat"), "app"): cell})
+    found = knowledge(arms, [stretch], 1e9).beliefs[ClassId("chat"), "app"].drafting
+    np.testing.assert_allclose([found.n[1], found.tokens[1], found.steps[1]], [4, 250, 100])
+
+
+def test_after_a_collapse_what_was_before_hardly_counts() -> None:
+    """The cell that changed forgets; the same arm's other class does not."""
+    arms = example_arms(2)
+    good = {"status.ok": 3, "steps.n": 3, "steps": 60, "steps.tokens": 300,
+            "steps.tt": 30_000, "steps.ts": 6000, "steps.ss": 1200}  # fmt: skip
+    bad = good | {"steps": 240, "steps.ts": 24_000, "steps.ss": 19_200}
+    fast = arms[1].arm_id
+    stretches = [
+        Stretch(
+            10.0 * (30 - slot),
+            {
+                (fast, ClassId("chat"), ""): good if slot < 26 else bad,
+                (fast, ClassId("math"), ""): good,
+            },
+        )
+        for slot in range(30)
+    ]
+    found = knowledge(arms, stretches, 1e9)
+    chat, math = (found.beliefs[ClassId(name), ""] for name in ("chat", "math"))
+    assert chat.drafting.tokens[1] / chat.drafting.steps[1] < 1.6
+    assert math.drafting.tokens[1] / math.drafting.steps[1] == pytest.approx(5.0)
+    assert (chat.settled, math.settled) == (12.0, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [("de/app-1", "de/app-1"), ("de/app-9", "de"), ("fr/app", ""), ("", "")]
+)
+def test_the_finest_part_that_is_known_answers(asked: str, found: str) -> None:
+    """A part nobody knows is its language, and one of an unknown language its class."""
+    arms = example_arms(2)
+    cells = {
+        (arms[0].arm_id, ClassId("chat"), part): {"status.ok": 1} for part in ("", "de", "de/app-1")
+    }
+    known = knowledge(arms, [Stretch(0.0, cells)], 300.0)
+    name, belief = known.belief(ClassId("chat"), asked)
+    assert name == found
+    assert belief is not None

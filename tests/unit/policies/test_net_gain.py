@@ -1,0 +1,149 @@
+"""What the default policy makes of knowledge and of a moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from policies.checks import example_arms
+from policies.context_checks import example_knowledge, example_moment
+from policies.knowledge import Belief, Knowledge, Moment, Ratios
+from policies.net_gain import NetGainParameters, NetGainPolicy, build_net_gain
+from policies.types import ClassId, FloatArray
+
+ARMS = example_arms(3)
+CHAT = ClassId("chat")
+EFFECTS = [0.0, -0.5, -0.1]
+
+
+def shares(known: Knowledge, moment: Moment | None = None, **parameters: float) -> FloatArray:
+    """Probabilities for a moment."""
+    policy = NetGainPolicy(NetGainParameters(**parameters))  # type: ignore[arg-type]
+    asked = example_moment(known.arms) if moment is None else moment
+    return policy.prepare(known, np.random.default_rng(0)).propose(asked).probabilities
+
+
+def believing(known: Knowledge, **changes: object) -> Knowledge:
+    """The same with another belief about the class."""
+    belief: Belief = replace(known.beliefs[CHAT, ""], **changes)  # type: ignore[arg-type]
+    return replace(known, beliefs={(CHAT, ""): belief})
+
+
+def test_the_arm_that_is_best_gets_nearly_all() -> None:
+    """With much known only control, floor and doubt are left for the others."""
+    p = shares(example_knowledge(ARMS, EFFECTS, n=2000.0))
+    assert p[1] > 0.97
+
+
+def test_a_crowded_server_loses_to_an_idle_one() -> None:
+    """The best arm at a load where it is slow is not chosen."""
+    known = example_knowledge(ARMS, EFFECTS, n=2000.0)
+    p = shares(known, replace(example_moment(ARMS), load=(2, 200, 2)))
+    assert p[1] < 0.05
+
+
+def test_a_cached_prefix_is_worth_what_it_saves() -> None:
+    """A conversation stays where its prefix is, unless more is gained elsewhere than that costs."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.45], n=2000.0)
+    long = replace(example_moment(ARMS), prompt_tokens=12_000, cached_tokens=(0, 0, 11_900))
+    assert shares(known)[1] > 0.9
+    assert shares(known, long)[2] > 0.9
+    known = example_knowledge(ARMS, [0.0, -1.5, -0.1], n=2000.0)
+    assert shares(known, replace(long, cached_tokens=(0, 0, 600), prompt_tokens=800))[1] > 0.9
+
+
+def test_what_is_not_proven_gets_no_more_than_the_budget() -> None:
+    """Arms that are about as good as the baseline share the exploration budget, the floor aside."""
+    known = believing(example_knowledge(ARMS, [0.0, 0.02, 0.02], n=60.0), settled=1e6)
+    p = shares(known, proof=1.0, budget=0.04, floor=0.0)
+    assert p[1:].sum() <= 0.04 + 1e-9
+
+
+def test_the_budget_shrinks_with_load() -> None:
+    """On a crowded fleet less is tried out."""
+    known = example_knowledge(ARMS, [0.0, 0.02, 0.02], n=3.0)
+    crowded = replace(example_moment(ARMS), load=(64, 64, 64))
+    calm = shares(known, None, proof=1.0, floor=0.0, calm=16.0)
+    assert shares(known, crowded, proof=1.0, floor=0.0, calm=16.0)[1:].sum() < calm[1:].sum()
+
+
+def test_an_arm_that_is_held_back_is_only_probed() -> None:
+    """It keeps the floor, so that it can show that it is well again."""
+    known = believing(example_knowledge(ARMS, EFFECTS, n=2000.0), held_back={1: "failures"})
+    assert shares(known, floor=0.001)[1] == pytest.approx(0.001, rel=0.01)
+
+
+def test_an_arm_that_is_held_back_is_better_than_none() -> None:
+    """Where no other arm has a server it serves."""
+    known = believing(example_knowledge(ARMS, EFFECTS, n=2000.0), held_back={1: "failures"})
+    alone = replace(example_moment(ARMS), load=(0, 2, 0))
+    assert shares(known, alone).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_an_arm_whose_requests_fail_is_dear() -> None:
+    """Half of the requests failing costs twice the time, and more than the arm gains."""
+    known = example_knowledge(ARMS, EFFECTS, n=2000.0)
+    view = known.beliefs[CHAT, ""].view
+    failed = np.array([0.0, 4000.0, 0.0])
+    assert shares(believing(known, view=replace(view, failed=failed)))[1] < 0.05
+
+
+def test_a_change_opens_the_budget_again() -> None:
+    """Right after drafting changed on an arm, more is tried than when the class was settled."""
+    known = example_knowledge(ARMS, [0.0, 0.02, 0.02], n=60.0)
+    settled, changed = (
+        shares(believing(known, settled=n), None, proof=1.0, floor=0.0) for n in (1e6, 2.0)
+    )
+    assert changed[1:].sum() > 5.0 * settled[1:].sum()
+
+
+def test_parts_that_differ_from_their_class_are_treated_as_they_are() -> None:
+    """An application for which the other arm drafts better is sent there; its class is not."""
+    known = example_knowledge(ARMS, EFFECTS, n=2000.0)
+    other = example_knowledge(ARMS, [0.0, -0.05, -1.0], n=2000.0).beliefs[CHAT, ""]
+    known = replace(known, beliefs={**known.beliefs, (CHAT, "app"): other})
+    assert shares(known)[1] > 0.9
+    assert shares(known, example_moment(ARMS, part="app"))[2] > 0.9
+    assert shares(known, example_moment(ARMS, part="unheard-of"))[1] > 0.9
+
+
+def test_where_nothing_was_measured_what_is_published_decides() -> None:
+    """Cold, with priors: the arm that is said to be better is tried, the baseline is measured."""
+    nothing = Ratios.none(3)
+    priors = {CHAT: np.array([np.nan, 1.0, 3.0])}
+    known = Knowledge(ARMS, {}, nothing, nothing, tau_priors=priors)
+    p = shares(known)
+    assert p[2] > p[1]
+    assert p[0] >= NetGainParameters().control
+
+
+def test_one_arm_alone_gets_everything() -> None:
+    """A fleet with nothing to choose."""
+    arms = ARMS[:1]
+    assert shares(example_knowledge(arms, [0.0])).tolist() == [1.0]
+
+
+def test_a_limit_on_the_answer_lowers_what_decoding_counts() -> None:
+    """With a one-token answer TTFT decides, and there all arms are alike."""
+    known = example_knowledge(ARMS, EFFECTS, n=2000.0)
+    plan = NetGainPolicy().prepare(known, np.random.default_rng(0))
+    scores = plan.propose(replace(example_moment(ARMS), output_tokens=1)).scores
+    assert float(scores.max() / scores.min()) < 1.5
+
+
+def test_warming_changes_no_answer() -> None:
+    """Classes that are made ready before are as those made ready when asked for."""
+    known = example_knowledge(ARMS, EFFECTS, n=20.0)
+    policy = NetGainPolicy()
+    cold, warm = (policy.prepare(known, np.random.default_rng(0)) for _ in range(2))
+    warm.warm()
+    asked = example_moment(ARMS, part="app")
+    assert np.array_equal(cold.propose(asked).probabilities, warm.propose(asked).probabilities)
+
+
+def test_a_floor_that_leaves_nothing_is_refused() -> None:
+    """Shares that are promised must fit."""
+    with pytest.raises(ValueError, match="floor must be within"):
+        build_net_gain(NetGainParameters(floor=0.1, control=0.8), ARMS)
