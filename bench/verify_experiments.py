@@ -234,10 +234,10 @@ def recent(run: Drawn, first: int, last: int) -> Seen:
 
 
 def before(run: Drawn, second: int) -> dict[str, int]:
-    """How the control has ended so far."""
+    """How requests of both sides have ended so far."""
     return {
-        "n": int(run.n[:second, 0].sum()),
-        "status.failed": int(run.failed[:second, 0].sum()),
+        "n": int(run.n[:second].sum()),
+        "status.failed": int(run.failed[:second].sum()),
     }
 
 

@@ -31,7 +31,7 @@ from router.experiments.documents import (
     look_key,
     of_document,
 )
-from router.experiments.evidence import CONTROL, Seen, evidence_of, gains_by_class, seen
+from router.experiments.evidence import Seen, evidence_of, gains_by_class, seen
 from router.experiments.model import Experiment, ExperimentName
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
@@ -42,6 +42,9 @@ LOOK_S = 1.0
 
 _RECENT_S = (10.0, 60.0)
 """Stretches that are judged by themselves: a slot, and for little traffic some more."""
+
+_KEPT_LOOKS = 90
+"""A minute and a half of them: more than the longest of these stretches."""
 
 _HOUR_S = 3600
 _STALE_S = 30.0
@@ -86,8 +89,8 @@ class Trials:
         """What this process has seen of all sides, by hour."""
         self._moments: dict[tuple[str, str], deque[_Moment]] = {}
         self._missing: Counter[str] = Counter()
-        self._control: dict[ExperimentName, Counts] = {}
-        """How the control has ended so far, by the sums of all processes."""
+        self._so_far: dict[ExperimentName, deque[tuple[float, Counts]]] = {}
+        """How requests of both sides had ended by then, by the sums of all processes."""
         self._looks = 0
         self._shared_at: float | None = None
         self.rules = Rules(missing=self._missing)
@@ -166,6 +169,7 @@ class Trials:
         if not self.rules.experiments:
             self._own.clear()
             self._moments.clear()
+            self._so_far.clear()
         for experiment in self.rules.experiments:
             source = sources.get(experiment.plan.model)
             if source is not None:
@@ -186,7 +190,8 @@ class Trials:
             return
         self._shared_at = now
         known = seen(experiment, hours.items())
-        self._control[name] = known.ever[CONTROL.arm_id]
+        kept = self._so_far.setdefault(name, deque(maxlen=_KEPT_LOOKS))
+        kept.append((now, known.together))
         evidence = evidence_of(experiment, known, alarm)
         why = harm(evidence)
         if why is not None:
@@ -244,8 +249,10 @@ class Trials:
         return None
 
     def _before(self, experiment: Experiment, then: _Moment) -> Counts:
-        here = seen(experiment, then.stretches.items()).ever[CONTROL.arm_id]
-        shared = self._control.get(experiment.plan.name, {})
+        here = seen(experiment, then.stretches.items()).together
+        kept = self._so_far.get(experiment.plan.name, ())
+        # What is judged must not count as what is usual.
+        shared = next((counts for at, counts in reversed(kept) if at <= then.at), {})
         return max(here, shared, key=lambda counts: counts.get("n", 0))
 
     async def _move(self, experiment: Experiment, evidence: Evidence, now: float) -> None:

@@ -12,7 +12,7 @@ from policies.types import ClassId
 from router.experiments.brake import LEAST_TREATED, sudden_harm, tail
 from router.experiments.evidence import CONTROL, TREATED, Seen
 
-HEALTHY = {"n": 5000, "status.failed": 5}
+HEALTHY = {"n": 10000, "status.failed": 10}
 
 
 def side(n: int, *, failed: int = 0, mean: float = 1.0, sd: float = 0.3) -> CellSums:
