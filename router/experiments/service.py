@@ -168,8 +168,11 @@ class Trials:
         self._looks += 1
         if not self.rules.experiments:
             self._own.clear()
-            self._moments.clear()
-            self._so_far.clear()
+        running = {experiment.plan.name for experiment in self.rules.experiments}
+        for key in [key for key in self._moments if key[1] not in running]:
+            del self._moments[key]
+        for name in self._so_far.keys() - running:
+            del self._so_far[name]
         for experiment in self.rules.experiments:
             source = sources.get(experiment.plan.model)
             if source is not None:
