@@ -7,6 +7,7 @@ back only with what the book says later.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ import orjson
 
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
-from router.estimates.history import History
+from router.estimates.history import HOURS, History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
 from router.experiments.brake import sudden_harm
@@ -186,7 +187,7 @@ class Trials:
         if alarm is not None:
             self._leave(experiment, alarm)
         try:
-            hours = await source.history.read_hours(experiment.standing.since or now)
+            hours = await _hours(source.history, experiment.standing.began or now, now)
         except StoreError as error:
             self._alone(experiment, now, alarm)
             _log.debug("no look at shared sums", extra={"error": str(error)})
@@ -291,6 +292,19 @@ class Trials:
             }
         )
         await self._store.put(key, data, expected=document.version if document else 0)
+
+
+async def _hours(history: History, since: float, now: float) -> Mapping[int, Cells]:
+    """All hours since then, one at a time where they are new here, so that requests get turns."""
+    hours: Mapping[int, Cells] = {}
+    begins = now
+    while begins > since:
+        begins = max(begins - _HOUR_S, since, now - HOURS * _HOUR_S)
+        hours = await history.read_hours(begins)
+        await asyncio.sleep(0)
+        if begins <= now - HOURS * _HOUR_S:
+            break
+    return hours
 
 
 def figures_json(known: Seen) -> dict[str, Any]:
