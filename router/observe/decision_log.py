@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from router.types import (
+    ANONYMOUS,
     Classification,
     Decision,
     Endpoint,
     Outcome,
     RequestContext,
     SegmentId,
+    TenantId,
 )
 
 MAX_PENDING_LINES = 10_000
@@ -38,6 +40,9 @@ class DecisionRecord(NamedTuple):
     classification: Classification
     decision: Decision
     outcome: Outcome
+    tenant: TenantId = ANONYMOUS
+    experiment: str = ""
+    """Its name and the side; empty for none."""
 
     def as_json(self) -> dict[str, Any]:
         """The members of the line. Unknown figures are null."""
@@ -55,6 +60,8 @@ class DecisionRecord(NamedTuple):
             "copy_ratio": round(classification.copy_ratio, 4),
             "length_band": classification.length_band,
             "segment": self.segment,
+            "tenant": self.tenant,
+            "experiment": self.experiment or None,
             "policy": decision.policy,
             "snapshot": decision.snapshot_version,
             "arm": decision.arm_id,
@@ -100,6 +107,8 @@ def decision_record(
         ctx.classification,
         decision,
         outcome,
+        ctx.tenant,
+        ctx.experiment,
     )
 
 
