@@ -51,8 +51,6 @@ _HOUR_S = 3600
 _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
 _TRIES = 10
-_NOTE_EVERY = 10
-"""Looks between two that are written down for people."""
 
 _log = logging.getLogger("specroute.experiments")
 
@@ -92,7 +90,8 @@ class Trials:
         self._missing: Counter[str] = Counter()
         self._so_far: dict[ExperimentName, deque[tuple[float, Counts]]] = {}
         """How requests of both sides had ended by then, by the sums of all processes."""
-        self._looks = 0
+        self._noted: dict[ExperimentName, tuple[int, int]] = {}
+        """Requests of both sides when a look was last written down here."""
         self._shared_at: float | None = None
         self.rules = Rules(missing=self._missing)
         """What requests are placed by; replaced whole."""
@@ -166,7 +165,6 @@ class Trials:
             sources: Where the sums of each route are, by model.
         """
         now = self._wall()
-        self._looks += 1
         if not self.rules.experiments:
             self._own.clear()
         running = {experiment.plan.name for experiment in self.rules.experiments}
@@ -202,8 +200,10 @@ class Trials:
             self._leave(experiment, why)
         try:
             await self._move(experiment, evidence, now)
-            if self._looks % _NOTE_EVERY == 1:
+            counts = (evidence.control, evidence.treatment)
+            if self._noted.get(name) != counts:
                 await self._note_look(name, known, evidence, now)
+                self._noted[name] = counts
         except StoreError as error:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
 

@@ -56,8 +56,9 @@ def config(
 
 
 @pytest.fixture
-async def two(start: Start, config: Config) -> list[Application]:
-    """Two proxies on one store."""
+async def two(start: Start, config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
+    """Two proxies on one store, which look at what was measured when the test says so."""
+    monkeypatch.setattr("router.app.LOOK_S", 3600.0)
     return [await start(config), await start(config)]
 
 
