@@ -19,7 +19,7 @@ from router.experiments.evidence import CONTROL, TREATED, Seen
 ALPHA = 1e-9
 """Chance that one look at a healthy treatment finds harm."""
 
-FEW, RARE, ALPHA_OF_FEW = 75, 0.002, 1e-6
+FEW, RARE, ALPHA_OF_FEW = 75, 0.003, 3e-6
 """Where so few requests were treated and failures are so rare, four failures have to decide, or a
 slot of 50 requests of which a fifth fails would pass: hence another level there. What it costs is
 measured by `bench/verify_experiments.py`."""
