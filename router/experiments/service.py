@@ -172,24 +172,34 @@ class Trials:
             del self._moments[key]
         for name in self._so_far.keys() - running:
             del self._so_far[name]
-        for experiment in self.rules.experiments:
-            source = sources.get(experiment.plan.model)
-            if source is not None:
-                await self._look(experiment, source, now)
+        due = [
+            (experiment, sources[experiment.plan.model])
+            for experiment in self.rules.experiments
+            if experiment.plan.model in sources
+        ]
+        # All are judged by what is known here before a store that hangs is waited for.
+        alarms = [self._sudden(experiment, source, now) for experiment, source in due]
+        for (experiment, _), alarm in zip(due, alarms, strict=True):
+            if alarm is not None:
+                self._leave(experiment, alarm)
+        answers = True
+        for (experiment, source), alarm in zip(due, alarms, strict=True):
+            answers = answers and await self._look(experiment, source, now, alarm)
+            if not answers:
+                self._alone(experiment, now, alarm)
         for hour in [h for h in self._own if h < now // _HOUR_S - 1]:
             del self._own[hour]
 
-    async def _look(self, experiment: Experiment, source: Source, now: float) -> None:
+    async def _look(
+        self, experiment: Experiment, source: Source, now: float, alarm: str | None
+    ) -> bool:
+        """Judges by what all processes have stored; whether the store answers."""
         name = experiment.plan.name
-        alarm = self._sudden(experiment, source, now)
-        if alarm is not None:
-            self._leave(experiment, alarm)
         try:
             hours = await _hours(source.history, experiment.standing.began or now, now)
         except StoreError as error:
-            self._alone(experiment, now, alarm)
             _log.debug("no look at shared sums", extra={"error": str(error)})
-            return
+            return False
         self._shared_at = now
         known = seen(experiment, hours.items())
         kept = self._so_far.setdefault(name, deque(maxlen=_KEPT_LOOKS))
@@ -206,6 +216,8 @@ class Trials:
                 self._noted[name] = counts
         except StoreError as error:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
+            return False
+        return True
 
     def _alone(self, experiment: Experiment, now: float, alarm: str | None) -> None:
         """Judges by what this process has seen itself, where the store has been away for long."""
