@@ -21,6 +21,7 @@ from bench import (
     verify_bytes,
     verify_coverage,
     verify_engines,
+    verify_experiments,
     verify_fuzz,
     verify_models,
     verify_policies,
@@ -55,6 +56,11 @@ SECTIONS: dict[str, Section] = {
         "Statistics: intervals, verdicts and learning over many seeds",
         "python -m bench.verify_statistics --seeds 400",
         lambda: verify_statistics.tables(400),
+    ),
+    "experiments": Section(
+        "Experiments: false stops, power, coverage, and how soon the brake holds",
+        "python -m bench.verify_experiments --seeds 1000",
+        lambda: verify_experiments.tables(1000),
     ),
     "attribution": Section(
         "Attribution: tokens per step by class, from counters of whole servers alone",

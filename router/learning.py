@@ -41,12 +41,12 @@ class Learning:
         async with self._refreshing:
             if not writer.slots.compared:
                 await writer.compare_clocks()  # before anything is read for the wrong slots
+            await self._read_documents()  # first: they may say that nobody is to be treated
             for route in generation.routes.values():
                 await self._refresh(generation, route)
             if "read" not in self._errors:
                 await writer.compare_clocks()
             await self._learn_segment_key(generation.fingerprints)
-            await self._read_documents()
 
     async def _refresh(self, generation: Generation, route: ServedRoute) -> None:
         clock = self._ground.clock

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from router.tenants.keyring import KeyDesk
 from router.tenants.keys import KeyOrderError
 from router.types import TenantId
 
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 _MOST_BYTES = 256 * 1024
 
 
@@ -88,6 +90,8 @@ class Desks:
     experiments: ExperimentDesk
     tenants: Callable[[], frozenset[str]]
     """Tenants that are configured now."""
+    holdout: Callable[[str], Awaitable[object]]
+    """What was saved in a month, by model and tenant."""
     wall: Callable[[], float]
 
 
@@ -169,6 +173,13 @@ async def _switch(desks: Desks, _: Mapping[str, str], order: SwitchOrder) -> Ans
     return 200, await desks.experiments.switch(on=order.on, who=order.who, why=order.why)
 
 
+async def _holdout(desks: Desks, at: Mapping[str, str], _: Any) -> Answer:
+    month = at["month"]
+    if _MONTH.fullmatch(month) is None:
+        return 422, {"error": f"{month!r} is no month; write YYYY-MM"}
+    return 200, {"month": month, "models": await desks.holdout(month)}
+
+
 _ONE = "/api/experiments/{name}"
 
 PATHS = (
@@ -197,6 +208,7 @@ PATHS = (
     _Path("POST", f"{_ONE}/pause", "Treat nobody for a while.", Order, _pause),
     _Path("POST", f"{_ONE}/resume", "Go on.", Order, _resume),
     _Path("POST", f"{_ONE}/stop", "End it; everybody is back on the control.", Order, _stop),
+    _Path("GET", "/api/holdout/{month}", "What was saved, by tenant.", None, _holdout),
     _Path("POST", "/api/speculation", "Turn speculation off or on.", SwitchOrder, _switch),
 )
 """All there is."""

@@ -7,6 +7,7 @@ import http.client
 import sys
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -300,3 +301,24 @@ def report_command(name: _Name, url: _Url = _DEFAULT_URL, *, json_: _Json = Fals
         _dump(_call(url, "GET", path))
         return
     sys.stdout.write(_call(url, "GET", f"{path}/report"))
+
+
+@experiment_app.command("holdout")
+def holdout_command(
+    url: _Url = _DEFAULT_URL,
+    month: Annotated[str | None, typer.Option(help="YYYY-MM; else this one, by UTC.")] = None,
+    *,
+    json_: _Json = False,
+) -> None:
+    """Tell what all speculation together has saved each tenant, against those held out."""
+    wanted = month or datetime.now(UTC).strftime("%Y-%m")
+    told = _call(url, "GET", f"/api/holdout/{quote(wanted, safe='')}")
+    if json_:
+        _dump(told)
+        return
+    for model, tenants in told["models"].items():
+        for tenant, of in tenants.items():
+            _say(
+                f"{model}  {tenant}  {gain_text(of['gain'])}; "
+                f"{of['held_out']} held out, {of['others']} not"
+            )

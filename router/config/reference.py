@@ -28,6 +28,7 @@ _EXAMPLES: dict[str, Any] = {
     "classify.rules.class": "my_class",
     "classify.rules.when.system_prompt": "(?i)you are a reviewer",
     "routes.model": "my-model",
+    "tenants.known.id": "my-tenant",
     "routes.baseline": "plain",
     "routes.pools.name": "plain",
     "routes.pools.method": "none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 
 from policies.types import ClassId
@@ -48,6 +49,11 @@ class Unassigned:
     experiment: ExperimentName
 
 
+@lru_cache(maxsize=256)
+def _key(salt: str) -> bytes:
+    return blake2b(salt.encode(), digest_size=_LONGEST_SALT).digest()
+
+
 def point(salt: str, unit: str) -> float:
     """Where a unit lies in [0, 1): uniform over units, independent from salt to salt.
 
@@ -56,7 +62,7 @@ def point(salt: str, unit: str) -> float:
     >>> 0.0 <= point("a", "user-1") < 1.0
     True
     """
-    key = blake2b(salt.encode(), digest_size=_LONGEST_SALT).digest()
+    key = _key(salt)
     data = unit.encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(data, key=key, digest_size=8).digest()) * _SCALE
 

@@ -1,8 +1,8 @@
 """Sudden harm, seen in the last seconds alone. Pure.
 
 What an experiment has gathered in hours hides a change of the last seconds. So the last stretch is
-judged by itself, at a level at which a year of looks hardly ever errs; what is wrong more slightly
-is left to the guards, which gather evidence.
+judged by itself, at a level at which days of looks, one a second, hardly ever err; what is wrong
+more slightly is left to the guards, which gather evidence.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from policies.estimators.verdict import fixed_sample_gain
 from policies.types import Counts, Status
 from router.experiments.evidence import CONTROL, TREATED, Seen
 
-ALPHA = 1e-6
+ALPHA = 1e-9
 """Chance that one look at a healthy treatment finds harm."""
+
+FEW, RARE, ALPHA_OF_FEW = 75, 0.003, 3e-6
+"""Where so few requests were treated and failures are so rare, four failures have to decide, or a
+slot of 50 requests of which a fifth fails would pass: hence another level there. What it costs is
+measured by `bench/verify_experiments.py`."""
 
 LEAST_TREATED = 20
 LEAST_CONTROL = 5
@@ -34,7 +39,8 @@ def sudden_harm(recent: Seen, before: Counts) -> str | None:
 
     Args:
         recent: Sums of the last stretch of time, as one stratum for each class.
-        before: Plain counts of the control, as long as it has been watched.
+        before: Plain counts of both sides together, before that stretch: the more there are, the
+            better it is known how much fails as a matter of course.
 
     Returns:
         The reason, in words.
@@ -63,17 +69,18 @@ def _failures(treated: Counts, control: Counts, before: Counts) -> str | None:
     name, n = f"status.{Status.FAILED}", treated["n"]
     failed = treated.get(name, 0)
     usual = max(_share(before.get(name, 0), before.get("n", 0)), _recent(control, name))
-    if failed / n - usual < LEAST_EXCESS or tail(failed, n, usual) >= ALPHA:
+    alpha = ALPHA_OF_FEW if n <= FEW and usual <= RARE else ALPHA
+    if failed / n - usual < LEAST_EXCESS or tail(failed, n, usual) >= alpha:
         return None
     return (
         f"suddenly failing: {failed} of the last {n} requests, "
-        f"against {usual:.2%} of the control's at most"
+        f"against {usual:.2%} as a matter of course"
     )
 
 
 def _share(hits: int, n: int) -> float:
     """A share that is not 0 because nothing has happened yet."""
-    return (hits + 0.5) / (n + 1.0)
+    return (hits + 1.0) / (n + 1.0)
 
 
 def _recent(control: Counts, name: str) -> float:

@@ -91,17 +91,22 @@ def _experiment(entry: Any) -> Experiment | None:
     try:
         plan = read_plan(entry["plan"], draw_salt=False)
         told = entry["standing"]
-        since, stage, epoch = told["since"], int(told["stage"]), int(told["epoch"])
+        stage, epoch = int(told["stage"]), int(told["epoch"])
         standing = Standing(
             Status(told["status"]),
             stage,
-            None if since is None else float(since),
+            _time(told["since"]),
             str(told["why"]),
             epoch,
+            _time(told["began"]),
         )
     except (PlanError, LookupError, TypeError, ValueError):
         return None
     return Experiment(plan, standing) if 0 <= stage < len(plan.stages) else None
+
+
+def _time(told: Any) -> float | None:
+    return None if told is None else float(told)
 
 
 def audit_entry(name: ExperimentName | None, audit: Audit) -> bytes:

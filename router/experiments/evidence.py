@@ -70,6 +70,14 @@ class Seen:
         """Plain counts of all epochs."""
         return self._counts(lambda _: True)
 
+    @property
+    def together(self) -> Counts:
+        """Plain counts of all epochs and both sides."""
+        added: Counter[str] = Counter()
+        for counts in self.ever.values():
+            added.update(counts)
+        return added
+
     def _counts(self, wanted: Callable[[int], bool]) -> Mapping[ArmId, Counts]:
         counts: dict[ArmId, Counter[str]] = {arm.arm_id: Counter() for arm in SIDES}
         for stretches in self.strata.values():

@@ -216,6 +216,7 @@ class Standing:
         since: Wall time at which this stage began; None before the start.
         why: What brought it here, in words.
         epoch: Stretches of time with one share so far. Only what is of one of them is compared.
+        began: Wall time at which the first of them began.
     """
 
     status: Status = Status.DRAFT
@@ -223,6 +224,7 @@ class Standing:
     since: float | None = None
     why: str = ""
     epoch: int = 0
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,16 @@ from router.classify.sessions import session_key
 from router.experiments.assign import Asker, Assignment, Unassigned, assign, point
 from router.experiments.cells import HOLDOUT, side_arm
 from router.experiments.model import Experiment, ExperimentName, Treatment, Unit, Variant
-from router.selection.scope import Scope
+from router.selection.scope import EVERYTHING, Scope
 from router.tenants.book import plan_key, wish
-from router.tenants.model import Tenant
+from router.tenants.model import ALL, Tenant
 from router.types import ANONYMOUS, Classification, Headers, ParsedRequest
 
 OFF, HELD_OUT, PINNED, WISHED, TRIED = "off", "holdout", "pinned", "wish", "experiment"
 """What stands in the place of a policy where none was asked."""
 
 _HOLDOUT_SALT = "holdout"
+_HOLDOUT_SIDES = {variant: (side_arm(HOLDOUT, 0, variant),) for variant in Variant}
 
 
 @value
@@ -86,17 +87,29 @@ def place(rules: Rules, asked: Question, *, baseline: ArmId, several: bool) -> P
     if wanted.pool is not None:
         # Chosen by the client, so it says nothing about anything: it is in no comparison.
         return Placed(classification, Scope(rights, wanted.pool, WISHED))
-    if not several:
-        return Placed(classification, _own_scope(tenant))
-    units = _units(asked)
+    placed = Placed(classification, _own_scope(tenant))
+    if not several or (not rules.experiments and tenant.holdout <= 0.0):
+        return placed
+    return _compared(rules, asked, placed, baseline)
+
+
+def _compared(rules: Rules, asked: Question, placed: Placed, baseline: ArmId) -> Placed:
+    """Whether it is held out, and in an experiment."""
+    tenant = asked.tenant
+    session = session_key(asked.request)
+    if session is not None:
+        session = f"{tenant.id}\0{session}"
     sides: tuple[ArmId, ...] = ()
     if tenant.holdout > 0.0:
-        variant = _holdout(rules, tenant, units)
-        sides = (side_arm(HOLDOUT, 0, variant),)
+        variant = _holdout(rules, asked, session)
+        sides = _HOLDOUT_SIDES[variant]
         if variant is Variant.CONTROL:
-            return Placed(classification, Scope(rights, baseline, HELD_OUT), sides)
-    placed = Placed(classification, _own_scope(tenant), sides)
-    return _tried(rules, asked, units, placed, baseline)
+            scope = Scope(tenant.rights, baseline, HELD_OUT)
+            return replace(placed, scope=scope, sides=sides)
+        placed = replace(placed, sides=sides)
+    if not rules.experiments:
+        return placed
+    return _tried(rules, asked, _units(asked, session), placed, baseline)
 
 
 def _tried(
@@ -138,20 +151,21 @@ def _scope(does: Treatment, own: Scope, baseline: ArmId) -> Scope:
 
 def _own_scope(tenant: Tenant) -> Scope:
     rights = tenant.rights
+    if rights is ALL:
+        return EVERYTHING
     why = PINNED if rights.pool is not None else ""
     return Scope(rights, rights.pool, why, rights.policy)
 
 
-def _holdout(rules: Rules, tenant: Tenant, units: Mapping[Unit, str]) -> Variant:
-    unit = units.get(Unit.SESSION)
-    if unit is None:
+def _holdout(rules: Rules, asked: Question, session: str | None) -> Variant:
+    if session is None:
         rules.missing[HOLDOUT] += 1
-        unit = units[Unit.REQUEST]
-    held = point(_HOLDOUT_SALT, unit) < tenant.holdout
+    unit = asked.request_id if session is None else session
+    held = point(_HOLDOUT_SALT, unit) < asked.tenant.holdout
     return Variant.CONTROL if held else Variant.TREATMENT
 
 
-def _units(asked: Question) -> dict[Unit, str]:
+def _units(asked: Question, session: str | None) -> dict[Unit, str]:
     tenant, request = asked.tenant, asked.request
     units = {Unit.REQUEST: asked.request_id}
     if tenant.id != ANONYMOUS:
@@ -159,7 +173,6 @@ def _units(asked: Question) -> dict[Unit, str]:
     user = request.fields.get("user")
     if isinstance(user, str) and user:
         units[Unit.USER] = f"{tenant.id}\0{user}"
-    session = session_key(request)
     if session is not None:
-        units[Unit.SESSION] = f"{tenant.id}\0{session}"
+        units[Unit.SESSION] = session
     return units

@@ -158,26 +158,36 @@ def _ordered(experiment: Experiment, order: _Order) -> Standing:
     match order:
         case Started(at=at):
             _expect(experiment, "start", Status.DRAFT)
-            return Standing(Status.RUNNING, 0, at, "started", standing.epoch + 1)
+            return _anew(replace(standing, began=at), 0, at, "started")
         case Paused(why=why):
             _expect(experiment, "pause", Status.RUNNING, Status.DONE)
             return replace(standing, status=Status.PAUSED, why=why or "paused")
         case Resumed(at=at):
             _expect(experiment, "resume", Status.PAUSED)
-            return Standing(Status.RUNNING, standing.stage, at, "resumed", standing.epoch + 1)
+            return _anew(standing, standing.stage, at, "resumed")
         case Ramped(at=at, stage=stage):
             _expect(experiment, "ramp", Status.RUNNING, Status.DONE)
             if not 0 <= stage < len(experiment.plan.stages):
                 last = len(experiment.plan.stages) - 1
                 raise TransitionError(f"there is no stage {stage}; stages are 0 to {last}")
-            return Standing(
-                Status.RUNNING, stage, at, f"moved to stage {stage}", standing.epoch + 1
-            )
+            return _anew(standing, stage, at, f"moved to stage {stage}")
         case Stopped(why=why):
             _expect(experiment, "stop", Status.RUNNING, Status.DONE, Status.PAUSED, Status.DRAFT)
             return replace(standing, status=Status.ROLLED_BACK, why=why or "stopped")
         case _:
             assert_never(order)
+
+
+def _anew(standing: Standing, stage: int, at: float, why: str) -> Standing:
+    """A new epoch: from now on with the share of a stage."""
+    return replace(
+        standing,
+        status=Status.RUNNING,
+        stage=stage,
+        since=at,
+        why=why,
+        epoch=standing.epoch + 1,
+    )
 
 
 def _looked(experiment: Experiment, event: Looked) -> tuple[Experiment, tuple[Audit, ...]]:
@@ -201,8 +211,7 @@ def _looked(experiment: Experiment, event: Looked) -> tuple[Experiment, tuple[Au
     if standing.stage + 1 == len(stages):
         after = replace(standing, status=Status.DONE, why="all stages are complete")
         return _with(experiment, after, _Move(at, RAMP, "done", evidence))
-    why = "the stage before was complete"
-    after = Standing(Status.RUNNING, standing.stage + 1, at, why, standing.epoch + 1)
+    after = _anew(standing, standing.stage + 1, at, "the stage before was complete")
     return _with(experiment, after, _Move(at, RAMP, "ramped", evidence))
 
 

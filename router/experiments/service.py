@@ -7,6 +7,7 @@ back only with what the book says later.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ import orjson
 
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
-from router.estimates.history import History
+from router.estimates.history import HOURS, History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
 from router.experiments.brake import sudden_harm
@@ -31,7 +32,7 @@ from router.experiments.documents import (
     look_key,
     of_document,
 )
-from router.experiments.evidence import CONTROL, Seen, evidence_of, gains_by_class, seen
+from router.experiments.evidence import Seen, evidence_of, gains_by_class, seen
 from router.experiments.model import Experiment, ExperimentName
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
@@ -43,12 +44,13 @@ LOOK_S = 1.0
 _RECENT_S = (10.0, 60.0)
 """Stretches that are judged by themselves: a slot, and for little traffic some more."""
 
+_KEPT_LOOKS = 90
+"""A minute and a half of them: more than the longest of these stretches."""
+
 _HOUR_S = 3600
 _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
 _TRIES = 10
-_NOTE_EVERY = 10
-"""Looks between two that are written down for people."""
 
 _log = logging.getLogger("specroute.experiments")
 
@@ -86,9 +88,10 @@ class Trials:
         """What this process has seen of all sides, by hour."""
         self._moments: dict[tuple[str, str], deque[_Moment]] = {}
         self._missing: Counter[str] = Counter()
-        self._control: dict[ExperimentName, Counts] = {}
-        """How the control has ended so far, by the sums of all processes."""
-        self._looks = 0
+        self._so_far: dict[ExperimentName, deque[tuple[float, Counts]]] = {}
+        """How requests of both sides had ended by then, by the sums of all processes."""
+        self._noted: dict[ExperimentName, tuple[int, int]] = {}
+        """Requests of both sides when a look was last written down here."""
         self._shared_at: float | None = None
         self.rules = Rules(missing=self._missing)
         """What requests are placed by; replaced whole."""
@@ -162,41 +165,59 @@ class Trials:
             sources: Where the sums of each route are, by model.
         """
         now = self._wall()
-        self._looks += 1
         if not self.rules.experiments:
             self._own.clear()
-            self._moments.clear()
-        for experiment in self.rules.experiments:
-            source = sources.get(experiment.plan.model)
-            if source is not None:
-                await self._look(experiment, source, now)
+        running = {experiment.plan.name for experiment in self.rules.experiments}
+        for key in [key for key in self._moments if key[1] not in running]:
+            del self._moments[key]
+        for name in self._so_far.keys() - running:
+            del self._so_far[name]
+        due = [
+            (experiment, sources[experiment.plan.model])
+            for experiment in self.rules.experiments
+            if experiment.plan.model in sources
+        ]
+        # All are judged by what is known here before a store that hangs is waited for.
+        alarms = [self._sudden(experiment, source, now) for experiment, source in due]
+        for (experiment, _), alarm in zip(due, alarms, strict=True):
+            if alarm is not None:
+                self._leave(experiment, alarm)
+        answers = True
+        for (experiment, source), alarm in zip(due, alarms, strict=True):
+            answers = answers and await self._look(experiment, source, now, alarm)
+            if not answers:
+                self._alone(experiment, now, alarm)
         for hour in [h for h in self._own if h < now // _HOUR_S - 1]:
             del self._own[hour]
 
-    async def _look(self, experiment: Experiment, source: Source, now: float) -> None:
+    async def _look(
+        self, experiment: Experiment, source: Source, now: float, alarm: str | None
+    ) -> bool:
+        """Judges by what all processes have stored; whether the store answers."""
         name = experiment.plan.name
-        alarm = self._sudden(experiment, source, now)
-        if alarm is not None:
-            self._leave(experiment, alarm)
         try:
-            hours = await source.history.read_hours(experiment.standing.since or now)
+            hours = await _hours(source.history, experiment.standing.began or now, now)
         except StoreError as error:
-            self._alone(experiment, now, alarm)
             _log.debug("no look at shared sums", extra={"error": str(error)})
-            return
+            return False
         self._shared_at = now
         known = seen(experiment, hours.items())
-        self._control[name] = known.ever[CONTROL.arm_id]
+        kept = self._so_far.setdefault(name, deque(maxlen=_KEPT_LOOKS))
+        kept.append((now, known.together))
         evidence = evidence_of(experiment, known, alarm)
         why = harm(evidence)
         if why is not None:
             self._leave(experiment, why)
         try:
             await self._move(experiment, evidence, now)
-            if self._looks % _NOTE_EVERY == 1:
+            counts = (evidence.control, evidence.treatment)
+            if self._noted.get(name) != counts:
                 await self._note_look(name, known, evidence, now)
+                self._noted[name] = counts
         except StoreError as error:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
+            return False
+        return True
 
     def _alone(self, experiment: Experiment, now: float, alarm: str | None) -> None:
         """Judges by what this process has seen itself, where the store has been away for long."""
@@ -244,8 +265,10 @@ class Trials:
         return None
 
     def _before(self, experiment: Experiment, then: _Moment) -> Counts:
-        here = seen(experiment, then.stretches.items()).ever[CONTROL.arm_id]
-        shared = self._control.get(experiment.plan.name, {})
+        here = seen(experiment, then.stretches.items()).together
+        kept = self._so_far.get(experiment.plan.name, ())
+        # What is judged must not count as what is usual.
+        shared = next((counts for at, counts in reversed(kept) if at <= then.at), {})
         return max(here, shared, key=lambda counts: counts.get("n", 0))
 
     async def _move(self, experiment: Experiment, evidence: Evidence, now: float) -> None:
@@ -281,6 +304,19 @@ class Trials:
             }
         )
         await self._store.put(key, data, expected=document.version if document else 0)
+
+
+async def _hours(history: History, since: float, now: float) -> Mapping[int, Cells]:
+    """All hours since then, one at a time where they are new here, so that requests get turns."""
+    hours: Mapping[int, Cells] = {}
+    begins = now
+    while begins > since:
+        begins = max(begins - _HOUR_S, since, now - HOURS * _HOUR_S)
+        hours = await history.read_hours(begins)
+        await asyncio.sleep(0)
+        if begins <= now - HOURS * _HOUR_S:
+            break
+    return hours
 
 
 def figures_json(known: Seen) -> dict[str, Any]:

@@ -13,12 +13,14 @@ import orjson
 from policies.knowledge import Moment
 from policies.types import Arm
 from router.types import (
+    ANONYMOUS,
     Classification,
     Decision,
     Endpoint,
     Outcome,
     RequestContext,
     SegmentId,
+    TenantId,
 )
 
 MAX_PENDING_LINES = 10_000
@@ -45,6 +47,9 @@ class DecisionRecord(NamedTuple):
     decision: Decision
     outcome: Outcome
     arms: tuple[Arm, ...] = ()
+    tenant: TenantId = ANONYMOUS
+    experiment: str = ""
+    """Its name and the side; empty for none."""
 
     def as_json(self) -> dict[str, Any]:
         """The members of the line. Unknown figures are null."""
@@ -62,6 +67,8 @@ class DecisionRecord(NamedTuple):
             "copy_ratio": round(classification.copy_ratio, 4),
             "length_band": classification.length_band,
             "segment": self.segment,
+            "tenant": self.tenant,
+            "experiment": self.experiment or None,
             "policy": decision.policy,
             "snapshot": decision.snapshot_version,
             "arm": decision.arm_id,
@@ -128,6 +135,8 @@ def decision_record(
         decision,
         outcome,
         arms,
+        ctx.tenant,
+        ctx.experiment,
     )
 
 

@@ -22,6 +22,7 @@ from router.types import ANONYMOUS, Headers, TenantId
 _CREDENTIALS = ("authorization", "x-api-key")
 _BEARER = "bearer "
 _OWN = "x-specroute-"
+_MOST_STRANGERS = 4096
 
 
 class Tenants(Protocol):
@@ -57,7 +58,10 @@ class TenantBook:
         self._shared = False
         self._refuse = config.unknown == "refuse"
         self._header = config.header.lower() if config.header else None
+        self._sizes = frozenset(map(len, (*_CREDENTIALS, self._header or _CREDENTIALS[0])))
         self._known = {TenantId(entry.id): _tenant(entry, config.holdout) for entry in config.known}
+        self._strangers: dict[TenantId, Tenant] = {}
+        """Those who came, so that they need not be made anew."""
         self._stranger = replace(
             self._known.get(ANONYMOUS, Tenant(holdout=config.holdout)), known=False
         )
@@ -88,6 +92,9 @@ class TenantBook:
         return headers if len(kept) == len(headers) else kept
 
     def _ours(self, name: str, line: str) -> bool:
+        # Most names differ in length already; lowering costs more than looking.
+        if len(name) not in self._sizes:
+            return False
         name = name.lower()
         if name in _CREDENTIALS:
             return _bare(line).startswith(PREFIX)
@@ -96,13 +103,15 @@ class TenantBook:
     def _looked_at(self, headers: Headers) -> tuple[str | None, str | None]:
         """The first key of ours, and what the gateway says if it says one thing."""
         key, said = None, set()
+        sizes = self._sizes
         for name, line in headers:
-            size = len(name)
-            # Most names differ in length already; lowering costs more than looking.
-            if size in (9, 13) and key is None and name.lower() in _CREDENTIALS:
+            if len(name) not in sizes:
+                continue
+            lower = name.lower()
+            if key is None and lower in _CREDENTIALS and PREFIX in line:
                 bare = _bare(line)
                 key = bare if bare.startswith(PREFIX) else None
-            if self._header and size == len(self._header) and name.lower() == self._header:
+            elif lower == self._header:
                 said.add(line.strip())
         # A client may have added a line of its own to the gateway's: then nobody knows whose is
         # whose.
@@ -126,7 +135,14 @@ class TenantBook:
             # From now on the same credential is the same tenant in every process.
             self._credentials, self._shared = CredentialTenants(secret), True
         tenant_id = self._credentials.tenant(headers)
-        return self._stranger if tenant_id == ANONYMOUS else replace(self._stranger, id=tenant_id)
+        if tenant_id == ANONYMOUS:
+            return self._stranger
+        stranger = self._strangers.get(tenant_id)
+        if stranger is None:
+            if len(self._strangers) >= _MOST_STRANGERS:
+                self._strangers.clear()
+            stranger = self._strangers[tenant_id] = replace(self._stranger, id=tenant_id)
+        return stranger
 
 
 def wish(tenant: Tenant, headers: Headers) -> Wish:

@@ -52,14 +52,14 @@ GIVEN: dict[str, Any] = {"name": "try", "model": "m", "treatment": {"arm": "fast
 
 def test_a_book_reads_back() -> None:
     """All of it: plan, standing, kill switch."""
-    experiment = Experiment(FULL, Standing(Status.RUNNING, 1, 12.5, "why", 3))
+    experiment = Experiment(FULL, Standing(Status.RUNNING, 1, 12.5, "why", 3, 2.5))
     book = Book({FULL.name: experiment}, off=True)
     assert of_document(as_document(book)) == book
 
 
 def test_what_cannot_be_understood_is_left_out() -> None:
     """A book spoiled in part keeps the rest."""
-    experiment = Experiment(FULL, Standing(Status.RUNNING, 1, 12.5, "why", 3))
+    experiment = Experiment(FULL, Standing(Status.RUNNING, 1, 12.5, "why", 3, 2.5))
     kept = orjson.loads(as_document(Book({FULL.name: experiment})))
     good = kept["experiments"][0]
     spoiled: list[Any] = [3, {}, {"plan": good["plan"]}]

@@ -41,7 +41,8 @@ PLAN = Plan(ExperimentName("try"), "m", "why", Treatment(off=True), stages=STAGE
 
 def at(status: Status, stage: int = 0) -> Experiment:
     """The experiment somewhere in its life; its stage began at 1000."""
-    return Experiment(PLAN, Standing(status, stage, None if status is Status.DRAFT else 1000.0))
+    begun = None if status is Status.DRAFT else 1000.0
+    return Experiment(PLAN, Standing(status, stage, begun, began=begun))
 
 
 def look(at_s: float = 1100.0, **more: Any) -> Looked:
@@ -126,7 +127,7 @@ def test_a_pause_keeps_the_stage_and_its_time_begins_anew() -> None:
     paused, _ = moved(at(Status.RUNNING, 1), Paused(1050.0, "ops", "release"))
     assert (paused.share, paused.standing.why) == (0.0, "release")
     resumed, _ = moved(paused, Resumed(2000.0, "ops"))
-    assert resumed.standing == Standing(Status.RUNNING, 1, 2000.0, "resumed", epoch=1)
+    assert resumed.standing == Standing(Status.RUNNING, 1, 2000.0, "resumed", 1, 1000.0)
 
 
 def test_people_may_ramp_up_and_down() -> None:

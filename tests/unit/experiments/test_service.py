@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -43,6 +44,18 @@ class Switchable(MemoryStore):
         """Writes, or fails."""
         self._check()
         return await super().put(key, data, expected=expected, entries=entries)
+
+
+class Hanging(MemoryStore):
+    """A store that takes what it is asked and never answers."""
+
+    hangs = False
+
+    async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
+        """Reads, or waits for ever."""
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
+        return await super().read(keys)
 
 
 def world(processes: int = 2) -> TrialWorld:
@@ -111,6 +124,26 @@ async def test_the_brake_needs_no_store(slower: float, failing: float) -> None:
     assert (await made.status())[0] == "running"
     await made.run(3, rng)
     assert (await made.status())[0] == "rolled_back"
+
+
+async def test_a_store_that_hangs_keeps_nobody_in_a_treatment() -> None:
+    """What is known here is judged before the store is asked."""
+    clock, rng = ManualClock(START), np.random.default_rng(7)
+    store = Hanging(clock)
+    made = TrialWorld(store, clock)
+    await made.desk.start(PLAN, "ops")
+    await made.refresh()
+    await made.run(45, rng)
+    [process] = made.processes
+    store.hangs = True
+    for _ in range(11):
+        clock.advance(1.0)
+        process.serve(10, rng, slower=2.0)
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(process.step(flush=False))
+            await asyncio.wait([looking], timeout=0.0)
+            looking.cancel()
+    assert process.trials.rules.left
 
 
 async def test_slow_harm_is_rolled_back_by_what_gathers() -> None:

@@ -1,0 +1,185 @@
+"""What a look sees of both sides' sums."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policies.estimators.increments import increments
+from policies.types import ArmId, ClassId, Status, Trial
+from router.estimates.layout import Cells, merge_cells
+from router.experiments.cells import side_arm
+from router.experiments.evidence import evidence_of, gains_by_class, log_cost_sd, seen
+from router.experiments.model import (
+    Experiment,
+    ExperimentName,
+    Guard,
+    GuardKind,
+    Plan,
+    Stage,
+    Standing,
+    Treatment,
+    Unit,
+    Variant,
+)
+from router.experiments.model import (
+    Status as Stands,
+)
+from router.experiments.rollout import harm
+from router.types import POOLED
+
+TRY = ExperimentName("try")
+CHAT, MATH = ClassId("chat"), ClassId("math")
+
+
+def trial(
+    *guards: Guard, epoch: int = 1, share: float = 0.5, unit: Unit = Unit.REQUEST
+) -> Experiment:
+    """An experiment that runs, with these guards."""
+    plan = Plan(TRY, "m", "", Treatment(off=True), guards=guards, stages=(Stage(share),), unit=unit)
+    return Experiment(plan, Standing(Stands.RUNNING, 0, 0.0, "", epoch))
+
+
+def cells(
+    variant: Variant,
+    n: int,
+    *,
+    seed: int = 1,
+    epoch: int = 1,
+    tpot_s: float = 0.02,
+    failed: int = 0,
+    class_id: ClassId = CHAT,
+    name: ExperimentName = TRY,
+) -> Cells:
+    """Sums of one side."""
+    rng = np.random.default_rng(seed)
+    made: Cells = {}
+    for number in range(n):
+        bad = number < failed
+        one = Trial(
+            class_id,
+            ArmId("plain"),
+            Status.FAILED if bad else Status.OK,
+            streamed=True,
+            propensity=1.0,
+            ttft_s=0.1,
+            tpot_s=tpot_s * math.exp(rng.normal(0.0, 0.2)),
+            e2e_s=2.0,
+            tokens=101,
+        )
+        key = (side_arm(name, epoch, variant), class_id, POOLED)
+        merge_cells(made, {key: increments(one, 300)})
+    return made
+
+
+def both(*parts: Cells) -> Cells:
+    """All together."""
+    made: Cells = {}
+    for part in parts:
+        merge_cells(made, part)
+    return made
+
+
+def test_a_treatment_that_is_faster_gains() -> None:
+    """By what it saves; a class that has no data of both sides says nothing."""
+    hours = [
+        (1, both(cells(Variant.CONTROL, 200), cells(Variant.TREATMENT, 200, seed=2, tpot_s=0.01))),
+        (2, cells(Variant.CONTROL, 50, class_id=MATH)),
+    ]
+    known = seen(trial(), hours)
+    found = evidence_of(trial(), known)
+    assert found.gain is not None
+    value, low, high = found.gain
+    assert low < 1 - (0.1 + 299 * 0.01) / (0.1 + 299 * 0.02) < high
+    assert value == pytest.approx(0.49, abs=0.03)
+    assert (found.control, found.treatment, found.ratio_alarm) == (250, 200, False)
+    gains = gains_by_class(known)
+    assert gains[CHAT] is not None
+    assert gains[MATH] is None
+
+
+def test_hours_and_epochs_are_not_mixed() -> None:
+    """A busy hour in which few were treated, and a quiet one with many, is no gain."""
+    hours = [
+        (
+            1,
+            both(
+                cells(Variant.CONTROL, 190, tpot_s=0.06),
+                cells(Variant.TREATMENT, 10, seed=2, tpot_s=0.06),
+            ),
+        ),
+        (
+            1,
+            both(
+                cells(Variant.CONTROL, 100, epoch=2, seed=3),
+                cells(Variant.TREATMENT, 100, epoch=2, seed=4),
+            ),
+        ),
+    ]
+    found = evidence_of(trial(epoch=2), seen(trial(epoch=2), hours))
+    assert found.gain is not None
+    assert abs(found.gain[0]) < 0.1
+    assert (found.control, found.treatment) == (100, 100)
+
+
+def test_others_sums_are_not_its_own() -> None:
+    """Neither another experiment's nor an arm's."""
+    other = cells(Variant.TREATMENT, 5, name=ExperimentName("other"))
+    plain: Cells = {(ArmId("plain"), CHAT, POOLED): {"n": 7}}
+    found = evidence_of(trial(), seen(trial(), [(1, both(other, plain))]))
+    assert (found.control, found.treatment, found.gain) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("guard", "bad", "more"),
+    [
+        (Guard(GuardKind.ERRORS, 0.01), {"failed": 60}, {}),
+        (Guard(GuardKind.COST, 1.05), {"tpot_s": 0.03}, {}),
+        (Guard(GuardKind.TPOT_P95, 1.1), {"tpot_s": 0.04}, {"n": 1200}),
+        (Guard(GuardKind.TTFT_P95, 1.25), {}, {"n": 1200}),
+    ],
+)
+def test_guards_are_breached_by_what_they_watch(
+    guard: Guard, bad: dict[str, Any], more: dict[str, int]
+) -> None:
+    """And by nothing where both sides are alike."""
+    n = more.get("n", 300)
+    good = both(cells(Variant.CONTROL, n), cells(Variant.TREATMENT, n, seed=2))
+    [reading] = evidence_of(trial(guard), seen(trial(guard), [(1, good)])).guards
+    assert not reading.breached
+    assert reading.value is not None
+    if bad:
+        worse = both(cells(Variant.CONTROL, n), cells(Variant.TREATMENT, n, seed=2, **bad))
+        evidence = evidence_of(trial(guard), seen(trial(guard), [(1, worse)]))
+        assert evidence.guards[0].breached
+        assert str(guard.kind) in (harm(evidence) or "")
+
+
+def test_where_all_are_treated_the_last_control_is_compared_with() -> None:
+    """Rather than nothing."""
+    guard = Guard(GuardKind.ERRORS, 0.01)
+    experiment = trial(guard, epoch=2, share=1.0)
+    sums = both(cells(Variant.CONTROL, 300), cells(Variant.TREATMENT, 300, epoch=2, failed=60))
+    found = evidence_of(experiment, seen(experiment, [(1, sums)]))
+    assert found.guards[0].breached
+
+
+def test_a_split_that_was_not_planned_is_alarmed_about() -> None:
+    """By request; sessions bring as many requests as they like."""
+    sums = both(cells(Variant.CONTROL, 600), cells(Variant.TREATMENT, 400))
+    for unit, expected in ((Unit.REQUEST, True), (Unit.SESSION, False)):
+        experiment = trial(unit=unit)
+        assert evidence_of(experiment, seen(experiment, [(1, sums)])).ratio_alarm is expected
+
+
+def test_the_noise_is_that_inside_strata() -> None:
+    """Not that between hours."""
+    hours = [
+        (number, both(cells(Variant.CONTROL, 300, tpot_s=0.02 * number, seed=number)))
+        for number in (1, 2, 3)
+    ]
+    sd = log_cost_sd(seen(trial(), hours).view())
+    assert sd == pytest.approx(0.2, abs=0.02)

@@ -1,0 +1,78 @@
+"""What is told of an experiment before it begins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from policies.estimators.increments import increments
+from policies.types import ArmId, ClassId, Status, Trial
+from router.estimates.layout import COMMON, RouteKeys, stored_increments
+from router.experiments.forecast import ASSUMED_SD, Traffic, forecast, traffic_of
+from router.experiments.model import ExperimentName, Plan, Stage, Treatment
+from router.stores.base import Addition, Batch
+from router.stores.memory import MemoryStore
+from router.types import POOLED
+from tests.support.clock import ManualClock
+
+PLAN = Plan(
+    ExperimentName("try"),
+    "m",
+    "",
+    Treatment(off=True),
+    stages=(Stage(0.05, 3600.0, 50), Stage(0.5, 3600.0, 50), Stage(1.0, 0.0, 0)),
+)
+CHAT = ClassId("chat")
+
+
+async def test_traffic_is_that_of_the_last_day() -> None:
+    """Of the plan's classes, over all arms, without what experiments counted again."""
+    clock = ManualClock(1_800_000_000.0)
+    store, rng = MemoryStore(clock), np.random.default_rng(3)
+    hour = int(clock.wall() // 3600)
+    cells: dict[tuple[ArmId, ClassId, str], dict[str, int]] = {}
+    for number in range(400):
+        tpot_s = 0.02 * math.exp(rng.normal(0.0, 0.25))
+        arm = ArmId("plain" if number % 2 else "fast")
+        trial = Trial(
+            CHAT, arm, Status.OK, streamed=True, propensity=1.0,
+            ttft_s=0.01, tpot_s=tpot_s, e2e_s=2.0, tokens=101,
+        )  # fmt: skip
+        for name in (arm, ArmId("@other/1/control")):
+            cell = cells.setdefault((name, CHAT, POOLED), {})
+            for field, value in increments(trial, 300).items():
+                cell[field] = cell.get(field, 0) + value
+    cells[ArmId("plain"), COMMON, POOLED] = {"n": 1000}
+    stored = stored_increments(cells)  # type: ignore[arg-type]
+    keys = {RouteKeys("p", "m").hour(hour - back): 10**6 for back in (1, 2)}
+    await store.add(Batch("w", 1, 100), [Addition(stored, keys)])
+    found = await traffic_of(store, "p", PLAN, clock.wall())
+    assert (found.per_hour, found.hours) == (400.0, 2)
+    assert found.sd == pytest.approx(0.25, abs=0.02)
+    none = await traffic_of(store, "p", replace(PLAN, classes=(ClassId("math"),)), clock.wall())
+    assert none == Traffic(None, None, 0)
+
+
+def test_more_noise_needs_more_and_more_traffic_less_time() -> None:
+    """What is unknown is None, and the noise is said to be assumed."""
+    quiet = forecast(PLAN, Traffic(1000.0, 0.2, 24))
+    noisy = forecast(PLAN, Traffic(2000.0, 0.4, 24))
+    unknown = forecast(PLAN, Traffic(None, None, 0))
+    first = [told["stages"][0] for told in (quiet, noisy, unknown)]
+    needed = [stage["requests_for_effect"] for stage in first]
+    assert needed[0] < needed[2] < needed[1]
+    assert first[0]["hours_for_effect"] == needed[0] / 1000.0
+    assert first[2]["hours_for_effect"] is None
+    assert (unknown["sd"], unknown["sd_is_assumed"]) == (ASSUMED_SD, True)
+    assert quiet["stages"][0]["hours_at_least"] == 1.0
+    assert quiet["stages"][1]["smallest_effect"] < quiet["stages"][0]["smallest_effect"]
+
+
+def test_greater_harm_is_found_sooner() -> None:
+    """From a twentieth to twice the time."""
+    needed = [row["requests"] for row in forecast(PLAN, Traffic(None, None, 0))["harm"]]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[-1] < 1000
