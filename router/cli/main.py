@@ -15,10 +15,11 @@ from rich.console import Console
 
 from router import __version__
 from router.app import Application
-from router.cli.admin import ask_reload, fetch_state
+from router.cli.admin import ask_reload, fetch_decision, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
+from router.cli.explain import explanation
 from router.cli.report import markdown, report
 from router.cli.simfleet import simfleet
 from router.cli.status import render_state, watch
@@ -197,6 +198,20 @@ def status(
     _out.print(render_state(fetch_state(url)))
 
 
+@app.command()
+def explain(
+    request_id: Annotated[
+        str, typer.Argument(help="Of a reply's x-specroute-request-id, or of the decision log.")
+    ],
+    url: AdminUrl = "http://127.0.0.1:8081",
+    *,
+    json_: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Tell why a request went where it went, and what came of it."""
+    told = fetch_decision(url, request_id)
+    sys.stdout.write((orjson.dumps(told).decode() if json_ else explanation(told)) + "\n")
+
+
 @app.command("report")
 def report_command(
     url: AdminUrl = "http://127.0.0.1:8081",
@@ -220,7 +235,7 @@ def demo(
         Path, typer.Option(help="Folder for configuration, store and logs.")
     ] = Path(".demo"),
     port: Annotated[int, typer.Option(help="Port for clients.")] = 8080,
-    admin_port: Annotated[int, typer.Option(help="Port of the status page.")] = 8081,
+    admin_port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8081,
     engine_port: Annotated[
         int, typer.Option(help="First port of the engines; 0 takes free ones.")
     ] = 9200,

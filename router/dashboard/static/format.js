@@ -54,7 +54,7 @@ export const MARKS = { gain: "▲", loss: "▼", "no difference": "≈", "not en
 export function tint(cell) {
   if (cell.verdict === null) return "base";
   if (!tellsSomething(cell.gain) || cell.verdict === "not enough data") return "open";
-  const steps = Math.min(3, Math.ceil(Math.abs(cell.gain.value) / 0.15));
+  const steps = Math.min(3, Math.ceil(Math.abs(cell.gain.value) / 0.2));
   if (cell.verdict === "no difference") return "same";
   return (cell.verdict === "gain" ? "gain" : "loss") + Math.max(1, steps);
 }
