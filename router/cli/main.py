@@ -21,6 +21,7 @@ from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.explain import explanation
 from router.cli.report import markdown, report
+from router.cli.report_html import html
 from router.cli.simfleet import simfleet
 from router.cli.status import render_state, watch
 from router.config.load import load_config
@@ -217,10 +218,19 @@ def report_command(
     url: AdminUrl = "http://127.0.0.1:8081",
     *,
     json_: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
+    html_: Annotated[
+        bool, typer.Option("--html", help="One HTML file with pictures, to send or print.")
+    ] = False,
 ) -> None:
     """Tell which distinctions between requests earn their keep: classes, segments, copying."""
-    made = report(fetch_state(url))
-    sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
+    if json_ and html_:
+        raise ConfigError("--json and --html are two forms; ask for one")
+    state = fetch_state(url)
+    made = report(state)
+    if html_:
+        sys.stdout.write(html(state, made))
+    else:
+        sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
 
 
 @app.command()

@@ -197,10 +197,13 @@ export function stacked(columns) {
 export function timeTicks(_, ticks) {
   const far = ticks.length > 1 && ticks.at(-1) - ticks[0] > 86_400;
   const near = ticks.length > 1 && ticks[1] - ticks[0] < 60;
+  const days = ticks.length > 1 && ticks[1] - ticks[0] >= 86_400;
   const two = (value) => String(value).padStart(2, "0");
   return ticks.map((time) => {
     const at = new Date(time * 1000);
     const hour = `${two(at.getHours())}:${two(at.getMinutes())}${near ? `:${two(at.getSeconds())}` : ""}`;
-    return far ? `${two(at.getMonth() + 1)}-${two(at.getDate())} ${hour}` : hour;
+    if (!far) return hour;
+    const date = `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    return days ? date : `${date} ${hour}`;
   });
 }

@@ -18,11 +18,11 @@ export function troubles(state) {
     lines.push({ text: [`The configuration was refused (${last.trigger}), and the one before serves on: ${last.why}`] });
   }
   for (const route of state.routes) {
+    const down = route.pools.flatMap((pool) => pool.replicas).filter((replica) => replica.state === "down");
+    if (down.length) {
+      lines.push({ text: ["No answer from ", down.slice(0, 8).map((of, index) => [index ? ", " : "", name(of.id)]), down.length > 8 ? `, and ${down.length - 8} more` : ""] });
+    }
     for (const pool of route.pools) {
-      const down = pool.replicas.filter((replica) => replica.state === "down");
-      if (down.length) {
-        lines.push({ text: ["No answer from ", down.slice(0, 8).map((of, index) => [index ? ", " : "", name(of.id)]), down.length > 8 ? ", …" : ""] });
-      }
       if (pool.discovery_error !== null) {
         lines.push({ text: [name(pool.name), `: the servers known last serve on, since ${pool.discovery_error}`] });
       }
