@@ -55,8 +55,8 @@ def html(state: dict[str, Any], made: dict[str, Any]) -> str:
         _HEAD,
         "<h1>Does speculation pay, for whom, and how sure is that?</h1>\n",
         (
-            f'<p class="soft">{at}, the last {state["window_s"] // 60} minutes. Gains are shares of '
-            "the time of the baseline measured at the same time; intervals hold at all looks "
+            f'<p class="soft">{at}, the last {state["window_s"] // 60} minutes. Gains are shares '
+            "of the time of the baseline measured at the same time; intervals hold at all looks "
             "together. A dash is what was not measured.</p>\n"
         ),
     ]
