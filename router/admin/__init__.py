@@ -1,1 +1,1 @@
-"""The admin port: state as JSON, metrics, the status page."""
+"""The admin port: state as JSON, metrics, orders."""

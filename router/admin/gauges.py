@@ -8,7 +8,7 @@ from router.admin.state import RouteState
 from router.observe.replicas import replica_gauges
 
 Gauge = tuple[str, dict[str, str], float]
-"""Name, labels, value; see `router.observe.metrics.GAUGES`."""
+"""Name, labels, value; see `router.observe.catalog.GAUGES`."""
 
 
 def route_gauges(state: RouteState) -> Iterator[Gauge]:

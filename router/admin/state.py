@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from policies.cost import UNKNOWN_LENGTH
 from policies.estimators.load import MOST
@@ -28,6 +28,9 @@ from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
 from router.types import SegmentId
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _LOAD_BANDS = (
     *(
@@ -120,7 +123,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
 
 def store_json(store: StoreState) -> dict[str, Any]:
     """The store."""
-    return {**asdict(store), "says": store.says}
+    return {**_flat(store), "says": store.says}
 
 
 def admission_json(state: AdmissionState) -> dict[str, Any]:
@@ -128,6 +131,11 @@ def admission_json(state: AdmissionState) -> dict[str, Any]:
     shown = asdict(state)
     del shown["limits"]["by_tenant"]  # the configuration tells them
     return shown
+
+
+def _flat(value: DataclassInstance) -> dict[str, Any]:
+    """A value of plain figures. `asdict` would look into each of them, at four times the cost."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def _step_json(costs: ArmCosts | None) -> dict[str, Any] | None:
         "seen": [list(stretch) for stretch in step.seen],
         "misfit": step.misfit,
         "verified_tokens": step.verified_tokens,
-        "curve": [{"load": load, **asdict(step.predict(load))} for load in loads],
+        "curve": [{"load": load, **_flat(step.predict(load))} for load in loads],
     }
 
 
@@ -204,7 +212,7 @@ def _replica_json(item: ReplicaState) -> dict[str, Any]:
         "suspect": item.suspect,
         "draining": item.draining,
         "share": item.share,
-        "gauges": asdict(item.gauges),
+        "gauges": _flat(item.gauges),
     }
 
 
@@ -271,7 +279,7 @@ def _part_json(part: PartSnapshot, probabilities: list[float] | None) -> dict[st
             {
                 "pool": arm_id,
                 "probability": None if probabilities is None else probabilities[index],
-                "gain": asdict(gain) if gain else None,
+                "gain": _flat(gain) if gain else None,
             }
             for index, (arm_id, gain) in enumerate(part.gains.items())
         ],
@@ -306,11 +314,11 @@ def _acceptance_json(acceptance: Acceptance) -> dict[str, Any]:
     return {
         "tokens_per_step": acceptance.tau.value if acceptance.tau else None,
         "tokens_per_step_interval": _interval_json(acceptance.tau),
-        "tokens_per_step_of_class": asdict(acceptance.tau_of_class)
+        "tokens_per_step_of_class": _flat(acceptance.tau_of_class)
         if acceptance.tau_of_class
         else None,
         "tokens_per_step_by_source": {
-            source.value: asdict(tau) for source, tau in acceptance.taus.items()
+            source.value: _flat(tau) for source, tau in acceptance.taus.items()
         },
         "acceptance_source": acceptance.source.value if acceptance.source else None,
         "acceptance_requests": acceptance.requests,
@@ -318,7 +326,7 @@ def _acceptance_json(acceptance: Acceptance) -> dict[str, Any]:
         "acceptance_rate": acceptance.rate,
         "acceptance_form": acceptance.form,
         "acceptance_rate_by_position": list(acceptance.position_rates),
-        "equal_acceptance_rate": asdict(acceptance.equal_alpha) if acceptance.equal_alpha else None,
+        "equal_acceptance_rate": _flat(acceptance.equal_alpha) if acceptance.equal_alpha else None,
         "draft_acceptance_rate": acceptance.draft_rate,
     }
 
@@ -334,13 +342,13 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
             "verdict": None,
         }
     return {
-        "gain": asdict(compared.gain) if compared.gain else None,
-        "gain_one_look": asdict(compared.gain_once) if compared.gain_once else None,
+        "gain": _flat(compared.gain) if compared.gain else None,
+        "gain_one_look": _flat(compared.gain_once) if compared.gain_once else None,
         "gain_by_load": {
-            str(band): asdict(gain) if gain else None for band, gain in compared.by_load.items()
+            str(band): _flat(gain) if gain else None for band, gain in compared.by_load.items()
         },
         "tail_ratios": {
-            name: asdict(tail) if tail else None for name, tail in compared.tails.items()
+            name: _flat(tail) if tail else None for name, tail in compared.tails.items()
         },
         "verdict": compared.verdict.value,
     }

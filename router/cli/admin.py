@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import os
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -15,6 +18,8 @@ from router.errors import ConfigError
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _TIMEOUT_S = 5.0
 _RELOAD_TIMEOUT_S = 60.0
+
+TOKEN_VARIABLE = "SPECROUTE_ADMIN_TOKEN"  # noqa: S105 - where it is, not what
 
 WHICH_PORT = "`specroute serve` prints its address after `status`"
 
@@ -48,6 +53,30 @@ def ask_reload(url: str) -> dict[str, Any]:
     return done
 
 
+def fetch_decision(url: str, request_id: str) -> dict[str, Any]:
+    """Reads what a running proxy remembers of one request.
+
+    Raises:
+        ConfigError: It cannot be reached there, or remembers no such request.
+    """
+    address = _address(url, f"/api/decisions/{quote(request_id, safe='')}")
+    told = _call(address, "GET", _TIMEOUT_S)
+    if not isinstance(told, dict) or "propensity" not in told:
+        error = told.get("error") if isinstance(told, dict) else None
+        raise ConfigError(
+            f"{error}; the last decisions are kept in memory, older ones in decision_log.path"
+            if error
+            else f"{address} is not the admin port of specroute; {WHICH_PORT}"
+        )
+    return told
+
+
+def credentials() -> dict[str, str]:
+    """Headers that let a request in: the token, if the environment names one."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def _address(url: str, path: str) -> str:
     address = url.rstrip("/") + path
     if not address.startswith(("http://", "https://")):
@@ -57,7 +86,9 @@ def _address(url: str, path: str) -> str:
 
 def _call(address: str, method: str, timeout_s: float) -> Any:
     try:
-        request = urllib.request.Request(address, method=method)  # noqa: S310 - checked
+        request = urllib.request.Request(  # noqa: S310 - checked
+            address, method=method, headers=credentials()
+        )
         try:
             with _DIRECT.open(request, timeout=timeout_s) as response:
                 return orjson.loads(response.read())
@@ -65,6 +96,10 @@ def _call(address: str, method: str, timeout_s: float) -> Any:
             with error:
                 if error.headers.get_content_type() != "application/json":
                     raise
+                if error.code == HTTPStatus.UNAUTHORIZED:
+                    raise ConfigError(
+                        f"{address} asks for a token: set {TOKEN_VARIABLE} to admin.token"
+                    ) from error
                 return orjson.loads(error.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
         # ValueError: the URL is malformed, or the answer is no JSON.

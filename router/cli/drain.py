@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from router.cli.admin import WHICH_PORT
+from router.cli.admin import WHICH_PORT, credentials
 from router.errors import ConfigError
 
 # The admin port is on this machine: a proxy named in the environment has no business here.
@@ -45,7 +45,9 @@ def drain_server(url: str, replica: str, *, undo: bool, model: str | None) -> st
 
 
 def _post(address: str) -> dict[str, Any]:
-    request = urllib.request.Request(address, data=b"", method="POST")  # noqa: S310 - checked
+    request = urllib.request.Request(  # noqa: S310 - checked
+        address, data=b"", method="POST", headers=credentials()
+    )
     try:
         with _DIRECT.open(request, timeout=_TIMEOUT_S) as response:
             answer = orjson.loads(response.read())

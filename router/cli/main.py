@@ -15,13 +15,15 @@ from rich.console import Console
 
 from router import __version__
 from router.app import Application
-from router.cli.admin import ask_reload, fetch_state
+from router.cli.admin import ask_reload, fetch_decision, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
+from router.cli.explain import explanation
 from router.cli.orders import experiment_app, tenant_app
 from router.cli.replay import replay_command
 from router.cli.report import markdown, report
+from router.cli.report_html import html
 from router.cli.simfleet import simfleet
 from router.cli.simulate import DEFAULT_POLICIES, simulate
 from router.cli.status import render_state, watch
@@ -203,15 +205,38 @@ def status(
     _out.print(render_state(fetch_state(url)))
 
 
+@app.command()
+def explain(
+    request_id: Annotated[
+        str, typer.Argument(help="Of a reply's x-specroute-request-id, or of the decision log.")
+    ],
+    url: AdminUrl = "http://127.0.0.1:8081",
+    *,
+    json_: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+) -> None:
+    """Tell why a request went where it went, and what came of it."""
+    told = fetch_decision(url, request_id)
+    sys.stdout.write((orjson.dumps(told).decode() if json_ else explanation(told)) + "\n")
+
+
 @app.command("report")
 def report_command(
     url: AdminUrl = "http://127.0.0.1:8081",
     *,
     json_: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
+    html_: Annotated[
+        bool, typer.Option("--html", help="One HTML file with pictures, to send or print.")
+    ] = False,
 ) -> None:
     """Tell which distinctions between requests earn their keep: classes, segments, copying."""
-    made = report(fetch_state(url))
-    sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
+    if json_ and html_:
+        raise ConfigError("--json and --html are two forms; ask for one")
+    state = fetch_state(url)
+    made = report(state)
+    if html_:
+        sys.stdout.write(html(state, made))
+    else:
+        sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
 
 
 @app.command("simulate")
@@ -271,7 +296,7 @@ def demo(
         Path, typer.Option(help="Folder for configuration, store and logs.")
     ] = Path(".demo"),
     port: Annotated[int, typer.Option(help="Port for clients.")] = 8080,
-    admin_port: Annotated[int, typer.Option(help="Port of the status page.")] = 8081,
+    admin_port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8081,
     engine_port: Annotated[
         int, typer.Option(help="First port of the engines; 0 takes free ones.")
     ] = 9200,

@@ -1,7 +1,7 @@
-"""Writes what is generated from the configuration models; a test compares it with the files.
+"""Writes what is generated from tables in the code; a test compares it with the files.
 
 `python -m router.config.reference FOLDER` writes `config/specroute.yaml`,
-`config/specroute.schema.json` and `docs/configuration.md` below the folder.
+`config/specroute.schema.json`, `docs/configuration.md` and `docs/metrics.md` below the folder.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from router.config.models import Config
+from router.observe.catalog_page import metrics_page
 
 _WIDTH = 96
 _INDENT = 2
@@ -83,6 +84,7 @@ def generated() -> dict[str, str]:
         "config/specroute.yaml": annotated_yaml(),
         "config/specroute.schema.json": json_schema(),
         "docs/configuration.md": documentation(),
+        "docs/metrics.md": metrics_page(),
     }
 
 

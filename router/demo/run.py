@@ -140,7 +140,7 @@ def _serve_and_show(options: DemoOptions, stage: Stage, console: Console, say: P
     own = _write_own_config(options, stage.route)
     say(f"starting the embedded store and the proxy; configuration: {config}")
     with _proxy(options, config) as admin_url:
-        say(f"clients: http://127.0.0.1:{options.port}/v1   status page: {admin_url}/")
+        say(f"clients: http://127.0.0.1:{options.port}/v1   dashboard: {admin_url}/")
         asyncio.run(_traffic_phase(options, admin_url, stage, console, say))
         state = fetch_state(admin_url)
         for route in state["routes"]:

@@ -76,6 +76,7 @@ class History:
             self.unknown_fields += merge_fields(cells, fields)
             keep_largest(cells)
             self._hours[hour], self._read_at[hour] = cells, now
+            await asyncio.sleep(0)  # requests get their turn
         for hour in [hour for hour in self._hours if not current - HOURS < hour <= current]:
             del self._hours[hour], self._read_at[hour]
         return {hour: self._hours[hour] for hour in wanted}

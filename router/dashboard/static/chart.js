@@ -66,13 +66,13 @@ function options(spec, width) {
   return {
     width,
     height: spec.height ?? HEIGHT,
-    padding: [10, 12, 0, 0],
+    padding: [10, 26, 0, 0],
     scales: {
       x: { time: spec.x.time === true, distr: spec.x.log ? 3 : 1, log: 2 },
       y: { range: spec.range ?? ((_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1]) },
     },
     axes: [
-      { ...axis, ...(spec.x.time ? { values: spec.x.ticks } : { values: (_, at) => at.map((v) => (v === null ? "" : String(Math.round(v * 10) / 10))) }) },
+      { ...axis, space: 70, ...(spec.x.time ? { values: spec.x.ticks } : { values: (_, at) => at.map((v) => (v === null ? "" : String(Math.round(v * 10) / 10))) }) },
       { ...axis, size: 62, values: (_, ticks) => ticks.map((value) => spec.show(value)) },
     ],
     cursor: { drag: { x: true, y: false }, points: { size: 6 } },
@@ -197,10 +197,13 @@ export function stacked(columns) {
 export function timeTicks(_, ticks) {
   const far = ticks.length > 1 && ticks.at(-1) - ticks[0] > 86_400;
   const near = ticks.length > 1 && ticks[1] - ticks[0] < 60;
+  const days = ticks.length > 1 && ticks[1] - ticks[0] >= 86_400;
   const two = (value) => String(value).padStart(2, "0");
   return ticks.map((time) => {
     const at = new Date(time * 1000);
     const hour = `${two(at.getHours())}:${two(at.getMinutes())}${near ? `:${two(at.getSeconds())}` : ""}`;
-    return far ? `${two(at.getMonth() + 1)}-${two(at.getDate())} ${hour}` : hour;
+    if (!far) return hour;
+    const date = `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    return days ? date : `${date} ${hour}`;
   });
 }

@@ -44,17 +44,25 @@ export const gainText = (gain) => (tellsSomething(gain)
 
 export const clock = (time) => new Date(time * 1000).toLocaleTimeString([], { hour12: false });
 
+export const day = (time) => new Date(time * 1000).toLocaleString([], {
+  month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false,
+});
+
 export const moment = (time) => new Date(time * 1000).toLocaleString([], {
   month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false,
 });
 
 export const MARKS = { gain: "▲", loss: "▼", "no difference": "≈", "not enough data": "·" };
 
+// A pool may save time on the whole and still lose, because a tail is worse than the baseline's.
+export const byTail = (cell) => cell.verdict === "loss" && tellsSomething(cell.gain) && cell.gain.value > 0;
+
 // One of seven steps of colour for a gain that is known; the mark says the verdict without colour.
 export function tint(cell) {
   if (cell.verdict === null) return "base";
   if (!tellsSomething(cell.gain) || cell.verdict === "not enough data") return "open";
-  const steps = Math.min(3, Math.ceil(Math.abs(cell.gain.value) / 0.15));
+  const steps = Math.min(3, Math.ceil(Math.abs(cell.gain.value) / 0.2));
   if (cell.verdict === "no difference") return "same";
+  if (byTail(cell)) return "loss1";
   return (cell.verdict === "gain" ? "gain" : "loss") + Math.max(1, steps);
 }

@@ -18,11 +18,11 @@ export function troubles(state) {
     lines.push({ text: [`The configuration was refused (${last.trigger}), and the one before serves on: ${last.why}`] });
   }
   for (const route of state.routes) {
+    const down = route.pools.flatMap((pool) => pool.replicas).filter((replica) => replica.state === "down");
+    if (down.length) {
+      lines.push({ text: ["No answer from ", down.slice(0, 8).map((of, index) => [index ? ", " : "", name(of.id)]), down.length > 8 ? `, and ${down.length - 8} more` : ""] });
+    }
     for (const pool of route.pools) {
-      const down = pool.replicas.filter((replica) => replica.state === "down");
-      if (down.length) {
-        lines.push({ text: ["No answer from ", down.slice(0, 8).map((of, index) => [index ? ", " : "", name(of.id)]), down.length > 8 ? ", …" : ""] });
-      }
       if (pool.discovery_error !== null) {
         lines.push({ text: [name(pool.name), `: the servers known last serve on, since ${pool.discovery_error}`] });
       }
@@ -42,6 +42,8 @@ export const stateBadge = (word) => {
   return h("span", { class: `badge ${kind}` }, word);
 };
 
+const sureness = (level) => (level > 0.9999 ? "more than 99.99 %" : percent(level, { digits: level > 0.99 ? 2 : 0 }));
+
 const FIGURES = { tau: "tokens per step", cost: "time against the baseline's" };
 
 function sentence(event) {
@@ -52,7 +54,7 @@ function sentence(event) {
     return ["Drift: ", name(event.pool), " on ", where, `: ${FIGURES[change.figure] ?? change.figure} went from ${show(change.before)} to ${show(change.after)}, since about ${moment(change.since)}`];
   }
   const figures = ratio ? `${figure(ratio.value)} × [${figure(ratio.low)}, ${figure(ratio.high)}] the time` : "another time";
-  const sure = event.level ? ` (${percent(event.level)} sure)` : "";
+  const sure = event.level ? ` (${sureness(event.level)} sure)` : "";
   if (event.kind === "class_splits") {
     return [where, " is two kinds of work: where answers repeat the request, ", name(event.pool), ` takes ${figures} it takes elsewhere, against the baseline${sure}`];
   }
@@ -69,7 +71,7 @@ export function eventItem(view, event) {
     h("time", { datetime: new Date(event.time * 1000).toISOString() }, moment(event.time)),
     h("span", { class: event.kind === "drift" ? "badge warn" : "badge" }, kindText(event.kind)), " ",
     sentence(event), " ",
-    h("a", { href: view.link("classes", event.class, event.pool) }, "look"));
+    h("a", { href: view.link("classes", event.class, event.pool), "aria-label": `Look at ${event.class} on ${event.pool}` }, "look"));
 }
 
 export const newestFirst = (events) => [...events].sort((one, other) => other.time - one.time);

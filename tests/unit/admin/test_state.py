@@ -292,7 +292,7 @@ def test_step_time_is_the_curve_of_the_model() -> None:
     cells: Cells = {}
     for item in trials:
         for key, sums in more_cells(item, increments(item, 100), ()):
-            merge_cells(cells, {key: sums})
+            merge_cells(cells, {key: dict(sums)})
     blocks = dict.fromkeys(range(5), cells)
     route = state()
     built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from policies.types import Status
 from router.admission.queue import Cause
 from router.errors import Reason
-from router.observe.metrics import GAUGES, Metrics
+from router.observe.catalog import GAUGES
+from router.observe.metrics import Metrics
 from router.types import Outcome
 from tests.support.builders import CHAT, FAST, PLAIN, decision, outcome
 

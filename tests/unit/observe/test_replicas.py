@@ -7,7 +7,7 @@ import pytest
 from router.fleet.breaker import BreakerState
 from router.fleet.gauges import ReplicaGauges
 from router.fleet.state import ReplicaState
-from router.observe.metrics import GAUGES
+from router.observe.catalog import GAUGES
 from router.observe.replicas import replica_gauges
 from tests.support.builders import PLAIN, route_facts
 

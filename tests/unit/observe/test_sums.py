@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.errors import Reason
-from router.observe.metrics import GAUGES, Metrics
+from router.observe.catalog import GAUGES
+from router.observe.metrics import Metrics
 from router.observe.sums import GAUGE_SUMS, counted, exposition, samples_of, summed
 from tests.support.builders import CHAT, FAST, decision, outcome
 

@@ -1,10 +1,10 @@
 // Who gains where: classes by pools, and everything known of one of them.
 
-import { place, poolColour, timeTicks, update } from "../chart.js";
+import { place, poolColour, update } from "../chart.js";
 import { empty, h, name, table } from "../dom.js";
-import { MARKS, UNKNOWN, bracket, clock, count, figure, gainText, percent, seconds, signed, span, tellsSomething, tint } from "../format.js";
+import { MARKS, UNKNOWN, bracket, byTail, count, figure, gainText, percent, seconds, signed, span, tellsSomething, tint } from "../format.js";
 import { bars, forest } from "../pictures.js";
-import { timeChart } from "./overview.js";
+import { timeAxis, timeChart } from "./overview.js";
 
 export const title = "Classes × pools";
 export const ranged = true;
@@ -16,7 +16,7 @@ function heatCell(view, entry, cell) {
   const answers = `${count(cell.ok)} answers`;
   const body = cell.verdict === null
     ? [h("b", null, "baseline"), h("small", null, answers)]
-    : [h("b", null, `${MARKS[cell.verdict]} ${tellsSomething(cell.gain) ? signed(cell.gain.value) : UNKNOWN}`), h("small", null, tellsSomething(cell.gain) ? `${bracket(cell.gain.low, cell.gain.high, signed)}` : answers)];
+    : [h("b", null, `${MARKS[cell.verdict]} ${byTail(cell) ? "tail, " : ""}${tellsSomething(cell.gain) ? signed(cell.gain.value) : UNKNOWN}`), h("small", null, tellsSomething(cell.gain) ? `${bracket(cell.gain.low, cell.gain.high, signed)}` : answers)];
   return h("td", null, h("a", {
     class: `cell ${tint(cell)}`, href: view.link("classes", entry.class, cell.pool), "aria-current": current ? "true" : null,
     "aria-label": `${entry.class} on ${cell.pool}: ${cell.verdict ?? "baseline"}, ${cell.verdict === null ? answers : gainText(cell.gain)}`,
@@ -32,7 +32,7 @@ function heat(view) {
         h("th", { scope: "row" }, name(entry.class)),
         entry.cells.map((cell) => heatCell(view, entry, cell)),
         h("td", { class: "number" }, count(entry.requests)))), { class: "heat" }),
-    h("div", { class: "legend" }, [["gain3", "▲ gain"], ["same", "≈ no difference"], ["loss3", "▼ loss"], ["open", "· not enough data"]].map(([kind, text]) =>
+    h("div", { class: "legend" }, [["gain3", "▲ gain"], ["same", "≈ no difference"], ["loss3", "▼ loss"], ["loss1", "▼ tail: saves time on the whole, but a slowest percentile is worse than the baseline's"], ["open", "· not enough data"]].map(([kind, text]) =>
       h("span", null, h("i", { class: kind }), text))));
 }
 
@@ -87,10 +87,18 @@ function latencies(cell) {
       h("tr", { "data-key": key }, h("th", { scope: "row" }, text, h("br"), h("span", { class: "quiet" }, `n ${count(cell[key].n)}`)), ["p50", "p95", "p99"].map((q) => of(cell[key], q))))));
 }
 
+function worstTail(cell) {
+  const known = Object.entries(cell.tail_ratios).filter(([, ratio]) => ratio);
+  if (!known.length) return UNKNOWN;
+  const [tail, ratio] = known.reduce((worst, at) => (at[1].value > worst[1].value ? at : worst));
+  return `${tail.replace("_", " ").toUpperCase()} takes ${figure(ratio.value)} × the baseline's`;
+}
+
 function about(view, entry, cell, pool) {
   return h("section", { class: "panel", "data-key": "about" },
     h("h2", null, name(entry.class), " on ", name(cell.pool), " ",
       h("span", { class: `badge ${cell.verdict === "gain" ? "good" : cell.verdict === "loss" ? "bad" : ""}` }, cell.verdict ?? "baseline"),
+      byTail(cell) ? h("span", { class: "badge warn" }, `by its tail: ${worstTail(cell)}`) : null,
       h("span", { class: "quiet" }, `${pool.method}${pool.num_speculative_tokens ? `, k = ${pool.num_speculative_tokens}` : ""} on ${pool.engine}`)),
     h("p", null, `Gets ${percent(cell.probability)} of the draws, had ${percent(cell.share)} of the last minutes' requests · ${count(cell.ok)} ok, ${count(cell.failed)} failed, ${count(cell.rejected)} rejected, ${count(cell.aborted)} aborted, ${count(cell.held)} held up by the client · ${count(cell.tokens)} tokens`));
 }
@@ -137,8 +145,8 @@ export function draw(view) {
     const part = (index) => gain.map((of) => (tellsSomething(of && { low: of[1], high: of[2] }) ? of[index] : null));
     const ink = poolColour(view.route, cell.pool);
     update({
-      key: "cell-gain", title: "Gain over time", show: signed, points: true,
-      x: { label: "time", time: true, ticks: timeTicks, show: clock },
+      key: "cell-gain", title: "Gain over time", show: signed, points: past.times.length < 60,
+      x: timeAxis(past),
       range: (_, low, high) => [Math.max(-2, Math.min(low ?? 0, 0) - 0.05), Math.max(high ?? 0, 0) + 0.05],
       data: [past.times, part(0), part(1), part(2)],
       series: [{ label: "gain", colour: ink, spanGaps: true }, { label: "low", colour: ink, dash: [3, 3], width: 1, spanGaps: true }, { label: "high", colour: ink, dash: [3, 3], width: 1, spanGaps: true }],

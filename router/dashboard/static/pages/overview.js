@@ -2,7 +2,7 @@
 
 import { place, poolColour, stacked, timeTicks, update } from "../chart.js";
 import { empty, h, name } from "../dom.js";
-import { clock, count, figure, gainText, percent, seconds, span, tellsSomething } from "../format.js";
+import { byTail, clock, count, day, figure, gainText, percent, seconds, span, tellsSomething } from "../format.js";
 import { forest } from "../pictures.js";
 import { eventItem, newestFirst } from "../words.js";
 
@@ -49,7 +49,7 @@ export function render(view) {
             href: view.link("classes", entry.class, best?.pool ?? route.baseline),
             value: best?.gain.value ?? null, low: best?.gain.low, high: best?.gain.high,
             kind: best?.verdict === "gain" ? "gain" : best?.verdict === "loss" ? "loss" : "",
-            text: best ? `${gainText(best.gain)} ${best.verdict}` : "not enough data",
+            text: best ? `${gainText(best.gain)} ${byTail(best) ? "loss by its tail" : best.verdict}` : "not enough data",
           };
         }), { show: (row) => percent(row.value) })),
       h("section", { class: "panel w5", "data-key": "events" },
@@ -61,11 +61,13 @@ export function render(view) {
       h("section", { class: "panel w6", "data-key": "ttft" }, place("overview-ttft", "Time to first token, p95", "all classes")))];
 }
 
+export const timeAxis = (past) => ({ label: "time", time: true, ticks: timeTicks, show: past.step_s < 3600 ? clock : day });
+
 export function timeChart(view, past, key, chartTitle, figureOf, show, more = {}) {
   const pools = past.pools;
   update({
     key, title: chartTitle, show,
-    x: { label: "time", time: true, ticks: timeTicks, show: clock },
+    x: timeAxis(past),
     data: [past.times, ...pools.map(figureOf)],
     series: pools.map((pool) => ({ label: pool.pool, colour: poolColour(view.route, pool.pool) })),
     ...more,
@@ -78,7 +80,7 @@ export function draw(view) {
   const shares = past.pools.map((pool) => pool.share);
   update({
     key: "overview-share", title: "Share of requests by pool", show: (value) => percent(value),
-    x: { label: "time", time: true, ticks: timeTicks, show: clock },
+    x: timeAxis(past),
     data: [past.times, ...shares], plotted: [past.times, ...stacked(shares)],
     range: () => [0, 1],
     bands: shares.slice(1).map((_, index) => ({ series: [index + 2, index + 1] })),
@@ -88,7 +90,7 @@ export function draw(view) {
   });
   update({
     key: "overview-rate", title: "Requests per second", show: (value) => figure(value, 1),
-    x: { label: "time", time: true, ticks: timeTicks, show: clock },
+    x: timeAxis(past),
     data: [past.times, past.requests_per_s],
     series: [{ label: "all pools", colour: "--accent", fill: true }],
   });

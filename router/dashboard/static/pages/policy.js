@@ -1,7 +1,7 @@
 // What the policy does now, and why a pool gets little or nothing.
 
 import { empty, h, name, table } from "../dom.js";
-import { count, gainText, percent } from "../format.js";
+import { byTail, count, gainText, percent } from "../format.js";
 import { bars } from "../pictures.js";
 
 export const title = "Policy";
@@ -14,6 +14,7 @@ export function whyOut(route, entry, cell) {
   if (!usable.length) return "no server takes requests";
   if (!pool.lossless) return "may change texts; only where that is allowed";
   if (route.policy_failed_for.includes(entry.class)) return "the policy failed here: baseline only";
+  if (byTail(cell)) return "known to lose: a tail is worse";
   if (cell.verdict === "loss") return "known to lose";
   if (cell.verdict === "gain") return "known to gain";
   if (cell.verdict === "no difference") return "no difference";

@@ -1,0 +1,40 @@
+"""What `specroute explain` says."""
+
+from __future__ import annotations
+
+from policies.types import Source, SpecUsage, Status
+from router.cli.explain import explanation
+from router.observe.decision_log import decision_record
+from tests.support.builders import FAST, PLAIN, context, decision, outcome
+
+
+def test_who_was_drawn_and_who_was_out() -> None:
+    """Every candidate with its probability, the reason against one, and the draw."""
+    made = decision_record(
+        context(),
+        decision(FAST, excluded={PLAIN: "no_server_available"}),
+        outcome(
+            Status.OK,
+            spec=SpecUsage(steps=43, drafted=129, accepted=10, source=Source.REQUEST),
+        ),
+        wall=1.0,
+    ).as_json()
+    text = explanation(made)
+    assert text.startswith(f"request {made['request_id']}\n")
+    assert "out: no server available" in text
+    assert f"drawn, with probability {made['propensity']:.1%}" in text
+    assert "43 steps, 129 drafted, 10 accepted, by request" in text
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    """A failed request has no times; nothing makes zeros of them."""
+    made = decision_record(
+        context(),
+        decision(FAST),
+        outcome(Status.FAILED, served_by=None, ttft_s=None, tpot_s=None, spec=None, tokens=None),
+        wall=1.0,
+    ).as_json()
+    text = explanation(made)
+    assert "served by  nobody" in text
+    assert "– to the first token, – a token" in text
+    assert "speculation" not in text
