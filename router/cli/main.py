@@ -19,6 +19,7 @@ from router.cli.admin import ask_reload, fetch_state
 from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
+from router.cli.recommend import recommend_command
 from router.cli.replay import replay_command
 from router.cli.report import markdown, report
 from router.cli.simfleet import simfleet
@@ -50,6 +51,7 @@ app = typer.Typer(
 app.add_typer(classify_app, name="classify")
 app.command("simfleet")(simfleet)
 app.command()(doctor)
+app.command("recommend")(recommend_command)
 app.command("replay")(replay_command)
 
 _PIPE_WIDTH = 110
