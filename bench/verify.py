@@ -23,6 +23,7 @@ from bench import (
     verify_engines,
     verify_fuzz,
     verify_models,
+    verify_replay,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -69,6 +70,11 @@ SECTIONS: dict[str, Section] = {
         "Coverage: tau, quantiles, tails and gain under changes of load and adaptive shares",
         "python -m bench.verify_coverage --seeds 500",
         lambda: verify_coverage.tables(500),
+    ),
+    "replay": Section(
+        "Replay: intervals for policies that were not run, from logs of one that was",
+        "python -m bench.verify_replay --runs 200",
+        lambda: verify_replay.tables(200),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from policies.recommend import Advice, Range
 
@@ -17,17 +17,10 @@ def flags(engine: str, method: str, advice: Advice) -> tuple[str, ...]:
     """Lines to put on the engine's command line or into its file; empty without advice."""
     if advice.overall is None or not advice.schedule:
         return ()
-    if engine == "vllm":
-        return _vllm(method, advice.schedule, advice.overall.k)
-    if engine == "sglang":
-        return _sglang(method, advice)
-    if engine == "llamacpp":
-        return _one("--spec-draft-n-max {k}", "--spec-type none", advice.overall.k)
-    if engine == "tensorrt_llm":
-        return _tensorrt(advice.schedule)
-    if engine == "lmdeploy":
-        return _one("--speculative-num-draft-tokens {k}", "", advice.overall.k)
-    return (f"drafts of {advice.overall.k} tokens; the engine's flag is not known here",)
+    write = _WRITERS.get(engine)
+    if write is None:
+        return (f"drafts of {advice.overall.k} tokens; the engine's flag is not known here",)
+    return write(method, advice.schedule, advice.overall.k)
 
 
 def _vllm(method: str, schedule: Sequence[Range], k: int) -> tuple[str, ...]:
@@ -44,28 +37,24 @@ def _vllm(method: str, schedule: Sequence[Range], k: int) -> tuple[str, ...]:
     return (f"--speculative-config '{json.dumps(config)}'   (beside the keys it has: model, …)",)
 
 
-def _sglang(method: str, advice: Advice) -> tuple[str, ...]:
-    if advice.overall is None:
-        return ()
-    most = max(of.best.k for of in advice.schedule)
+def _sglang(method: str, schedule: Sequence[Range], k: int) -> tuple[str, ...]:
+    most = max(of.best.k for of in schedule)
     if most == 0:
         return ("leave --speculative-algorithm out: no drafts",)
-    if len(advice.schedule) == 1 or method not in _SGLANG_METHODS:
-        steps = max(advice.overall.k, 1)
-        return (
-            f"--speculative-num-steps {steps} --speculative-eagle-topk 1 "
-            f"--speculative-num-draft-tokens {steps + 1}",
-        )
-    slots = {str(of.low): {"candidate_steps": [of.best.k]} for of in advice.schedule}
-    return (
-        f"--speculative-num-steps {most} --speculative-eagle-topk 1 "
-        f"--speculative-num-draft-tokens {most + 1} --speculative-adaptive "
-        "--speculative-adaptive-config FILE",
-        f"FILE: {json.dumps(slots)}",
-    )
+    if len(schedule) == 1 or method not in _SGLANG_METHODS:
+        return (_sglang_length(max(k, 1)),)
+    slots = {str(of.low): {"candidate_steps": [of.best.k]} for of in schedule}
+    adaptive = "--speculative-adaptive --speculative-adaptive-config FILE"
+    return (f"{_sglang_length(most)} {adaptive}", f"FILE: {json.dumps(slots)}")
 
 
-def _tensorrt(schedule: Sequence[Range]) -> tuple[str, ...]:
+def _sglang_length(steps: int) -> str:
+    """One token a step, and the one before the draft is counted with it."""
+    tokens = f"--speculative-num-draft-tokens {steps + 1}"
+    return f"--speculative-num-steps {steps} --speculative-eagle-topk 1 {tokens}"
+
+
+def _tensorrt(_: str, schedule: Sequence[Range], __: int) -> tuple[str, ...]:
     most = max(of.best.k for of in schedule)
     if most == 0:
         return ("leave speculative_config out: no drafts",)
@@ -77,7 +66,20 @@ def _tensorrt(schedule: Sequence[Range]) -> tuple[str, ...]:
     )
 
 
-def _one(flag: str, none: str, k: int) -> tuple[str, ...]:
-    if k:
-        return (flag.format(k=k),)
-    return (none or "leave the drafting flags out: no drafts",)
+def _llamacpp(_: str, __: Sequence[Range], k: int) -> tuple[str, ...]:
+    return (f"--spec-draft-n-max {k}" if k else "--spec-type none",)
+
+
+def _lmdeploy(_: str, __: Sequence[Range], k: int) -> tuple[str, ...]:
+    none = "leave --speculative-algorithm out: no drafts"
+    return (f"--speculative-num-draft-tokens {k}" if k else none,)
+
+
+_WRITERS: Mapping[str, Callable[[str, Sequence[Range], int], tuple[str, ...]]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "llamacpp": _llamacpp,
+    "tensorrt_llm": _tensorrt,
+    "lmdeploy": _lmdeploy,
+}
+"""By name of the engine's adapter."""

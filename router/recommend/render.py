@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from policies.fleet_plan import Change, Plan, plan
-from policies.recommend import Advice, Best, Bounds, advise
+from policies.recommend import Bounds, advise
 from router.recommend.flags import flags
 from router.recommend.read import PLAIN, Measured, measured
 
@@ -131,7 +131,7 @@ def _fleet_lines(fleet: Mapping[str, Any]) -> Iterator[str]:
         yield from _changes("all servers", list((fleet["single"] or {}).values()))
         yield from _changes("moves", fleet["moves"])
     yield from (f"{NOT_ENOUGH}: {why}" for why in fleet["lacking"])
-    yield "note: requests in the fleet are taken to stay as many; waits for a free server are not in it"
+    yield "note: as many requests are taken to be in the fleet; waits for a server are left out"
 
 
 def _changes(title: str, changes: Sequence[Mapping[str, Any] | Change]) -> Iterator[str]:
