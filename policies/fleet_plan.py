@@ -165,13 +165,17 @@ class _Fleet:
         named = {class_id: self._pools[index].pool for class_id, index in choice.items()}
         return Split(named, float(drawn[0]), outside), drawn
 
+    def _begin(self, work: Mapping[int, object], replicas: tuple[int, ...]) -> float:
+        """Load of a server to begin with: even over the pools that serve."""
+        return max(self._requests / sum(replicas[index] for index in work), 1.0)
+
     def _measured(self, choice: Mapping[ClassId, int], replicas: tuple[int, ...]) -> float:
         """Mean time per token by what was measured, without draws."""
         work: dict[int, float] = {}
         for class_id, index in choice.items():
             mine = self._mix[class_id] * float(self._steps[class_id, index][0])
             work[index] = work.get(index, 0.0) + mine
-        load = dict.fromkeys(work, self._requests / sum(replicas))
+        load = {index: self._begin(work, replicas) for index in work}
         stay: dict[int, float] = {}
         for _ in range(_SETTLE if len(work) > 1 else 1):
             stay = {
@@ -196,7 +200,7 @@ class _Fleet:
         for class_id, index in choice.items():
             mine = self._mix[class_id] * self._steps[class_id, index]
             work[index] = work.get(index, np.zeros(DRAWS)) + mine
-        load = {index: np.full(DRAWS, self._requests / sum(replicas)) for index in work}
+        load = {index: np.full(DRAWS, self._begin(work, replicas)) for index in work}
         stay: dict[int, FloatArray] = {}
         for _ in range(_SETTLE if len(work) > 1 else 1):
             stay = {

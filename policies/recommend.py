@@ -3,9 +3,9 @@
 A step of a batch costs by the tokens it verifies. A pool that drafts `k` verifies `load (1 + k)` at
 once, so its own curve at `load (1 + k') / (1 + k)` is a step that verifies as much as drafts of
 `k'` would at `load`. From that the drafting that falls away is taken: what a step at load 1 takes
-more than plain decoding of the same number of tokens. Whether drafting gets cheaper with shorter
-drafts is not in the data of one pool: a drafter that makes one token after the other does, one that
-makes all at once does not. The value goes by the method, and intervals hold both. A step is never
+more than plain decoding of the same number of tokens. How much of drafting goes by the length is
+not in the data of one pool, and assumed by method (`cheaper_with_shorter`); intervals hold the
+range. A step is never
 taken for cheaper than plain decoding at that load, nor a shorter draft for dearer than a longer.
 
 Tokens per step at `k'` come from the conditional acceptance by position, which is exact over the
@@ -37,13 +37,17 @@ LEAST_REQUESTS: Final = 30
 SERIAL: Final = frozenset(("eagle", "eagle2", "eagle3", "mtp", "draft_model", "standalone"))
 """Methods whose drafter makes one token after the other."""
 
+AT_ONCE: Final = frozenset(("ngram", "suffix", "dflash", "dspark", "medusa", "pard"))
+"""Methods that make all tokens of a draft at once."""
+
 _Z: Final = 1.959964
-_LOW, _HIGH = 2.5, 97.5
+_LOW, _HIGH = 1.25, 98.75
+"""Half of the draws stand for either assumption, and 95 % of each half have to be held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A value and its 95 % interval."""
+    """A value, and an interval of at least 95 %."""
 
     value: float
     low: float
@@ -102,7 +106,7 @@ class Best:
     """The best length of drafts at one load.
 
     Attributes:
-        k: It; the pool's own where nothing else shows a gain.
+        k: The one that saves most of those that do so beyond doubt; else the pool's own.
         gain: Share of the time per token that it saves against the pool's own length.
         against_plain: And against plain decoding.
         likeliest: The length that looks best, gain shown or not.
@@ -189,8 +193,10 @@ class Drawn:
         self.taus: dict[ClassId, FloatArray] = {}
         for class_id, known in pool.classes.items():
             self.taus[class_id] = np.maximum(_drawn(rng, known.tau), 1.0)
-        self.cheaper = rng.random(DRAWS)
-        """Where between its extremes drafting gets cheaper with shorter drafts."""
+        low, high = cheaper_with_shorter(pool.method)
+        self.cheaper = np.where(rng.random(DRAWS) < 0.5, low, high)
+        """Share of the time of drafting that falls and rises with the length: one bound or the
+        other, so that intervals hold at both."""
         self.cheaper[0] = 1.0 if pool.method in SERIAL else 0.0
 
     def step(self, load: FloatArray | float) -> FloatArray:
@@ -227,6 +233,21 @@ class Drawn:
     def sees(self, load: float) -> bool:
         """Whether a load lies among those that were seen."""
         return bool(self.loads[0] <= load <= self.loads[-1])
+
+
+def cheaper_with_shorter(method: str) -> tuple[float, float]:
+    """Bounds of the share of drafting time that goes by the length of the draft.
+
+    Judgement, for one pool cannot tell: nearly all where tokens are made one after the other,
+    nearly none where one pass or a look-up makes them all, anything where the method is not known.
+
+    Example:
+        >>> cheaper_with_shorter("eagle3"), cheaper_with_shorter("dflash")
+        ((0.7, 1.0), (0.0, 0.3))
+    """
+    if method in SERIAL:
+        return 0.7, 1.0
+    return (0.0, 0.3) if method in AT_ONCE else (0.0, 1.0)
 
 
 def _drawn(rng: np.random.Generator, of: Bounds) -> FloatArray:
@@ -333,6 +354,8 @@ def _notes(
         "steps are taken to cost by the tokens they verify, load x (1 + k)",
     ]
     equal = sorted(class_id for class_id, of in known.items() if not of.rates)
+    low, high = cheaper_with_shorter(pool.method)
+    notes.append(f"{low:.0%} to {high:.0%} of drafting are taken to go by the length of the draft")
     if equal:
         notes.append(
             f"{', '.join(equal)}: acceptance by position is not known, and taken for equal"
@@ -351,12 +374,12 @@ def best_at(drawn: Drawn, plain: Drawn, load: float, mix: Mapping[ClassId, float
     """The best length of drafts at a load for a mix of classes, no longer than what was seen."""
     own = drawn.pool.k
     cost = np.stack([_per_token(drawn, plain, load, mix, k) for k in range(own + 1)])
-    likeliest = int(cost[:, 0].argmin())
-    chosen = likeliest
-    gain = saved(cost[likeliest], cost[own])
-    if likeliest != own and not (gain.low > 0.0 and gain.value >= MARGIN):
-        chosen, gain = own, Bounds(0.0, 0.0, 0.0)
-    return Best(chosen, gain, saved(cost[chosen], cost[0]), likeliest)
+    chosen, best = own, Bounds(0.0, 0.0, 0.0)
+    for k in range(own):
+        gain = saved(cost[k], cost[own])
+        if gain.low > 0.0 and gain.value >= max(MARGIN, best.value):
+            chosen, best = k, gain
+    return Best(chosen, best, saved(cost[chosen], cost[0]), int(cost[:, 0].argmin()))
 
 
 def _per_token(

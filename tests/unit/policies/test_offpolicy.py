@@ -120,12 +120,16 @@ def test_few_requests_are_refused() -> None:
     cost[:20] = np.nan
     answer = evaluate(replace(log, cost=cost), all_to(1, LEAST_N + 10))
     assert (answer.n, answer.unmeasured) == (LEAST_N - 10, 20)
-    assert answer.refused == (f"{LEAST_N - 10} requests with a measured cost; {LEAST_N} are the least",)
+    assert answer.refused == (
+        f"{LEAST_N - 10} requests with a measured cost; {LEAST_N} are the least",
+    )
 
 
 def test_an_empty_log_is_refused() -> None:
     """And does not fail."""
-    assert evaluate(log_of([1.0, 0.0, 0.0], 0), all_to(0, 0)).refused == ("the log holds no request",)
+    assert evaluate(log_of([1.0, 0.0, 0.0], 0), all_to(0, 0)).refused == (
+        "the log holds no request",
+    )
 
 
 def test_missing_propensities_are_refused() -> None:

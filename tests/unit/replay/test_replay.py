@@ -61,7 +61,7 @@ class Spy:
     def __init__(self) -> None:
         self.seen: list[float] = []
 
-    def propose(self, view: ArmView, rng: np.random.Generator) -> Proposal:  # noqa: ARG002
+    def propose(self, view: ArmView, rng: np.random.Generator) -> Proposal:
         """All to the baseline."""
         self.seen.append(float(view.n.sum()))
         return Proposal(np.array([1.0, 0.0]), np.zeros(2))
@@ -133,7 +133,7 @@ class Least:
     def __init__(self) -> None:
         self.known: list[Knowledge] = []
 
-    def prepare(self, known: Knowledge, rng: np.random.Generator) -> Least:  # noqa: ARG002
+    def prepare(self, known: Knowledge, rng: np.random.Generator) -> Least:
         """Remember what was known."""
         self.known.append(known)
         return self
