@@ -87,7 +87,7 @@ def truth(policy: FloatArray) -> float:
 
 def simulate(seed: int, floor: float = FLOOR) -> list[DecisionRecord]:
     """The decisions of one run, in their order."""
-    rng = np.random.default_rng((seed, 41))
+    rng = np.random.default_rng((seed, 42))
     n = BLOCKS * PER_BLOCK
     classes = rng.choice(3, size=n, p=MIX)
     load = _loads(rng)
