@@ -19,17 +19,18 @@ def found() -> dict[str, list[Answer]]:
     return judged(RUNS)
 
 
-def test_intervals_hold_what_policies_would_have_cost(found: dict[str, list[Answer]]) -> None:
-    """Five policies in eight runs, of which 38 should hold it; those of a run hang together."""
-    held = [one for name in POLICIES for one in inside(found[name], name, "dr")]
-    assert len(held) == 5 * RUNS
-    assert sum(held) >= 33
+@pytest.mark.parametrize("figure", ["dr", "against_baseline"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_intervals_hold_what_policies_would_have_cost(
+    found: dict[str, list[Answer]], name: str, figure: str
+) -> None:
+    """Eight runs, of which at most two miss: at 95 % more happen once in 170 times.
 
-
-def test_the_gain_on_plain_decoding_is_held_too(found: dict[str, list[Answer]]) -> None:
-    """Without the level of load, which both sides share."""
-    held = [one for name in POLICIES for one in inside(found[name], name, "against_baseline")]
-    assert sum(held) >= 35
+    Policies of a run are judged by the same requests, so runs are counted for each by itself.
+    """
+    held = inside(found[name], name, figure)
+    assert len(held) == RUNS
+    assert held.count(False) <= 2
 
 
 def test_a_log_that_dropped_arms_is_refused() -> None:
