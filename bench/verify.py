@@ -25,6 +25,7 @@ from bench import (
     verify_fuzz,
     verify_models,
     verify_policies,
+    verify_replay,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -81,6 +82,11 @@ SECTIONS: dict[str, Section] = {
         "Policies: what they gain in the simulated worlds",
         "python -m bench.verify_policies --seeds 20 --others 5",
         lambda: verify_policies.tables(20, 5, os.cpu_count() or 1),
+    ),
+    "replay": Section(
+        "Replay: intervals for policies that were not run, from logs of one that was",
+        "python -m bench.verify_replay --runs 200",
+        lambda: verify_replay.tables(200),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",

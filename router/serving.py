@@ -162,7 +162,7 @@ class Generation:
             for index, route in enumerate(config.routes)
         }
         self.tenants = TenantBook(config.tenants, ground.keys, ground.clock)
-        """Who is who; the key of their hashes is the store's, so it outlasts reloads and restarts."""
+        """Who is who; hashes go by the store's key, so they outlast reloads and restarts."""
         self._pipeline = Pipeline(
             {model: route.parts for model, route in self.routes.items()},
             self.classifier,

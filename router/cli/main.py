@@ -21,6 +21,7 @@ from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.explain import explanation
 from router.cli.orders import experiment_app, tenant_app
+from router.cli.recommend import recommend_command
 from router.cli.replay import replay_command
 from router.cli.report import markdown, report
 from router.cli.report_html import html
@@ -56,6 +57,7 @@ app.add_typer(tenant_app, name="tenant")
 app.add_typer(experiment_app, name="experiment")
 app.command("simfleet")(simfleet)
 app.command()(doctor)
+app.command("recommend")(recommend_command)
 app.command("replay")(replay_command)
 
 _PIPE_WIDTH = 110

@@ -713,7 +713,8 @@ class Policy(Model):
     name: str = Field(
         "thompson",
         description=(
-            "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see docs/policies.md."
+            "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see "
+            "docs/policies.md."
         ),
     )
     parameters: dict[str, object] = Field(

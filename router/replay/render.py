@@ -53,8 +53,8 @@ def logged_by(log: Log) -> list[str]:
 def render(log: Log, policy: str, found: Replayed) -> RenderableType:
     """A table by class, the shares, and what was refused or is to be borne in mind."""
     table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class")
-    for name in ("requests", "effective"):
+    table.add_column("class", no_wrap=True)
+    for name in ("requests", "ESS"):
         table.add_column(name, justify="right")
     for name in ("log cost, DR", "SNIPS", "IPS", "saved on logged", "saved on plain"):
         table.add_column(name, justify="right", no_wrap=True)

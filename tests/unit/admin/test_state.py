@@ -84,7 +84,6 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "engine": "llamacpp",
         "lossless": True,
         "baseline": True,
-        "step_time": None,
         "discovery_error": None,
         "step_time": None,
         "prefill": None,

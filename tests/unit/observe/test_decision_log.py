@@ -6,13 +6,15 @@ import asyncio
 import gc
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from policies.types import Status
+from policies.knowledge import Moment
+from policies.types import Arm, ClassId, Status
 from router.observe import decision_log
 from router.observe.decision_log import (
     LINES_PER_STEP,
@@ -62,8 +64,6 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "copy_ratio": 0.0,
         "length_band": "medium",
         "segment": "",
-        "tenant": "anonymous",
-        "experiment": None,
         "policy": "thompson",
         "snapshot": 7,
         "arm": "fast",
@@ -71,6 +71,9 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "probabilities": {"fast": 0.25, "plain": 0.75},
         "excluded": {"plain": "why"},
         "loads": None,
+        "moment": None,
+        "arms": [],
+        "baseline": None,
         "served_by": "fast",
         "attempts": [["fast/0", "answered"]],
         "status": "ok",
@@ -89,9 +92,31 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "tokens": 21,
         "steps": 15,
         "drafted": 18,
+        "drafted_exact": True,
         "accepted": 6,
         "acceptance_source": "request",
     }
+
+
+def test_a_record_tells_the_arms_and_the_moment() -> None:
+    """So that a policy that looks at requests one by one can be asked again."""
+    looked_at = Moment(ClassId("chat"), "", (3, 1), 120, (64, 0), 400)
+    made = decision_record(
+        context(),
+        replace(decision(), loads=looked_at.load, moment=looked_at),
+        outcome(),
+        wall=1.0,
+        arms=(Arm(PLAIN, "none", baseline=True), Arm(FAST, "eagle3", 3)),
+    )
+    written = json.loads(json.dumps(made.as_json()))
+    assert written["loads"] == {"fast": 3, "plain": 1}
+    assert written["moment"] == {
+        "prompt_tokens": 120,
+        "cached_tokens": [64, 0],
+        "output_tokens": 400,
+    }
+    assert written["arms"] == [["plain", "none", None], ["fast", "eagle3", 3]]
+    assert written["baseline"] == "plain"
 
 
 def test_nothing_of_the_request_s_text_is_written() -> None:

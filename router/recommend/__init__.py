@@ -1,0 +1,1 @@
+"""What an operator might change, told in the engines' own flags."""
