@@ -21,7 +21,7 @@ from policies.estimators.knowledge import (
     band_costs,
     belief,
     changed_s,
-    prefill_ratios,
+    prefill_of,
     step_ratios,
 )
 from policies.estimators.load import BANDS, PARTS
@@ -155,13 +155,14 @@ class Knowing:
             for class_id, row in laid.costs.items():
                 costs[class_id] = costs.get(class_id, 0.0) + weight * row
         taken = step_ratios(steps)
-        first, offset = prefill_ratios(prefill, taken)
+        first = prefill_of(prefill, taken)
         return Knowledge(
             arms=self._arms,
             beliefs=self._beliefs,
             steps=taken,
-            prefill=first,
-            prefill_offset=offset,
+            prefill=first.ratios,
+            prefill_offset=first.offset,
+            prompt_s=first.prompt_s,
             costs=costs,
             tau_priors=self._expected.tau,
             step_priors=self._expected.steps,

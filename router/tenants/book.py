@@ -54,7 +54,7 @@ class TenantBook:
     def __init__(self, config: TenantsConfig, keys: KeyRing, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._credentials = CredentialTenants()
+        self._credentials = keys.interim
         self._shared = False
         self._refuse = config.unknown == "refuse"
         self._header = config.header.lower() if config.header else None

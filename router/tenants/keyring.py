@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
+from router.admission.tenants import CredentialTenants
 from router.errors import StoreError
 from router.stores.base import DocumentStore, SecretStore, SharedStore
 from router.tenants.keys import (
@@ -51,6 +52,8 @@ class KeyRing:
         self._secret: bytes | None = None
         self._keys: Keys = {}
         self._version = -1
+        self.interim = CredentialTenants()
+        """Names strangers until the secret has been read; the same ones for all books."""
 
     @property
     def ready(self) -> bool:

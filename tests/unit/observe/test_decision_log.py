@@ -64,6 +64,8 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "copy_ratio": 0.0,
         "length_band": "medium",
         "segment": "",
+        "tenant": "anonymous",
+        "experiment": None,
         "policy": "thompson",
         "snapshot": 7,
         "arm": "fast",
