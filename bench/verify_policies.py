@@ -66,24 +66,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
     parser.add_argument("--worlds", default=",".join(world_names()))
+    parser.add_argument("--as-is", action="store_true", help="run nothing, show what is there")
     given = parser.parse_args(arguments)
-    names = given.worlds.split(",")
-    print(tables(given.seeds, given.others, given.jobs, given.folder, names))
+    jobs = jobs_of(given.seeds, given.others, given.worlds.split(","))
+    contest = Contest(jobs, given.folder)
+    print(lay_out(contest.done if given.as_is else follow(contest, given.jobs)))
 
 
-def tables(
-    seeds: int,
-    others: int,
-    jobs: int,
-    folder: Path = FOLDER,
-    names: Sequence[str] | None = None,
-) -> str:
+def tables(seeds: int, others: int, jobs: int) -> str:
     """Run what is not there yet and lay it out."""
-    worlds = tuple(names or world_names())
-    first = [Job(name, seed, MAIN, holdout=HOLDOUT) for seed in range(seeds) for name in worlds]
-    more = [Job(name, seed, OTHERS, holdout=HOLDOUT) for seed in range(others) for name in worlds]
-    results = follow(Contest([*first, *more], folder), jobs)
-    return lay_out(results)
+    return lay_out(follow(Contest(jobs_of(seeds, others, world_names()), FOLDER), jobs))
+
+
+def jobs_of(seeds: int, others: int, worlds: Sequence[str]) -> list[Job]:
+    """The default with every seed, then the other policies with the first few."""
+    return [
+        Job(name, seed, entrants, holdout=HOLDOUT)
+        for count, entrants in ((seeds, MAIN), (others, OTHERS))
+        for seed in range(count)
+        for name in worlds
+    ]
 
 
 def lay_out(results: Sequence[Scores]) -> str:

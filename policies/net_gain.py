@@ -76,7 +76,7 @@ class NetGainParameters:
     floor: float = parameter(0.0005, number(0.0, 0.1))
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 10.0))
-    courtesy: float = parameter(1.5, number(0.0, 10.0))
+    courtesy: float = parameter(2.0, number(0.0, 10.0))
 
 
 @dataclass(frozen=True, slots=True)

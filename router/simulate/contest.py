@@ -314,6 +314,11 @@ class Contest:
                 self._left.append(replace(job, entrants=left))
 
     @property
+    def done(self) -> list[Scores]:
+        """What was in the folder, or has been run since."""
+        return sorted(self._done, key=lambda item: item.key)
+
+    @property
     def runs(self) -> int:
         """Runs that are still to do."""
         return sum(len(job.entrants) for job in self._left)
@@ -332,7 +337,7 @@ class Contest:
                 self._done.append(item)
                 if progress is not None:
                     progress(item)
-        return sorted(self._done, key=lambda item: item.key)
+        return self.done
 
     def _finished(self, processes: int) -> Iterator[list[Scores]]:
         if processes == 1 or len(self._left) == 1:
