@@ -85,6 +85,18 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "How far the store's clock is ahead of this host's.",
         (),
     ),
+    "specroute_speculation_off": (
+        "1 while the kill switch is thrown: all requests decode plainly.",
+        (),
+    ),
+    "specroute_experiment_share": (
+        "Share of an experiment's units that is treated; 0 where this process left the treatment.",
+        ("experiment",),
+    ),
+    "specroute_experiment_missing_units": (
+        "Requests that named no unit of the kind that is assigned.",
+        ("experiment",),
+    ),
     "specroute_background_errors": (
         "Rounds of background work that failed in a way nobody had foreseen.",
         (),
