@@ -497,6 +497,7 @@ class Application:
         yield "specroute_store_late_made_tokens", {}, float(store.late_made_tokens)
         if store.clock_skew_s is not None:
             yield "specroute_store_clock_skew_seconds", {}, store.clock_skew_s
+        yield from self._ground.trials.gauges()
         yield "specroute_background_errors", {}, float(self.background.errors)
         dropped = self._current.decision_log.dropped
         yield "specroute_decision_log_dropped_lines", {}, float(dropped)

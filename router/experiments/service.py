@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,18 @@ class Trials:
     def missing(self) -> Mapping[str, int]:
         """Requests that named no unit of the kind that is assigned, by experiment."""
         return self._missing
+
+    def gauges(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        """What is shown to Prometheus: name, labels, value."""
+        rules = self.rules
+        yield "specroute_speculation_off", {}, float(rules.off)
+        for experiment in rules.experiments:
+            name = experiment.plan.name
+            left = (name, experiment.standing.epoch) in rules.left
+            label: dict[str, str] = {"experiment": name}
+            yield "specroute_experiment_share", label, 0.0 if left else experiment.share
+            missing = float(self._missing[name])
+            yield "specroute_experiment_missing_units", label, missing
 
     # --- What requests add --------------------------------------------------------------------
 

@@ -95,6 +95,18 @@ HISTOGRAMS: dict[str, tuple[str, LabelNames, tuple[float, ...]]] = {
 """Exposed as `NAME_bucket`, `NAME_sum` and `NAME_count`."""
 
 GAUGES: dict[str, tuple[str, LabelNames]] = {
+    "specroute_speculation_off": (
+        "1 while the kill switch is thrown: all requests decode plainly.",
+        (),
+    ),
+    "specroute_experiment_share": (
+        "Share of an experiment's units that is treated; 0 where this process left the treatment.",
+        ("experiment",),
+    ),
+    "specroute_experiment_missing_units": (
+        "Requests that named no unit of the kind that is assigned.",
+        ("experiment",),
+    ),
     "specroute_admission_in_flight": ("Requests being served by this process.", ()),
     "specroute_admission_waiting": ("Requests waiting for a place in this process.", ()),
     "specroute_in_flight_requests": (

@@ -191,6 +191,9 @@ async def test_the_kill_switch_holds_for_all_traffic(two: list[Application]) -> 
     assert (await order(second, "/api/speculation", {"on": False, "who": "ops"})).status == 200
     await refreshed(*two)
     assert set((await sides(*two)).values()) == {None}
+    metrics = (await get(first.admin_url, "/metrics")).body.decode()
+    assert "specroute_speculation_off 1.0" in metrics
+    assert 'specroute_experiment_share{experiment="try"} 1.0' in metrics
     await order(second, "/api/speculation", {"on": True})
     await refreshed(*two)
     assert len(treated(await sides(*two))) == SESSIONS
