@@ -15,6 +15,7 @@ import * as policy from "./pages/policy.js";
 const PAGES = { overview, classes, policy, fleet, explain, events };
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21_600], ["24 h", 86_400], ["7 d", 604_800]];
 const HISTORY_MS = 5000;
+const HOURS_MS = 60_000; // points of an hour change slowly
 
 const view = {
   state: null, route: null, model: null, page: "overview", args: [], range: 900, stale: false,
@@ -61,7 +62,7 @@ async function loadHistory(className) {
     const query = new URLSearchParams({ since: String(view.state.time - range) });
     if (className) query.set("class", className);
     const told = await ask(`api/history?${query}`);
-    if (range === view.range) view.history.set(className, told);
+    if (range === view.range) view.history.set(className, { ...told, at: performance.now() });
     view.historyError = told.routes.find((of) => of.error)?.error ?? null;
   } catch (error) {
     view.historyError = error.message;
@@ -75,7 +76,11 @@ async function loadHistory(className) {
 setInterval(() => {
   if (document.hidden) return;
   for (const key of view.history.keys()) if (!view.wanted.has(key)) view.history.delete(key);
-  for (const key of view.wanted) loadHistory(key);
+  for (const key of view.wanted) {
+    const known = view.history.get(key);
+    const slow = known?.routes.every((route) => route.step_s >= 3600);
+    if (!known || performance.now() - known.at > (slow ? HOURS_MS : 0)) loadHistory(key);
+  }
 }, HISTORY_MS);
 
 const title = (page) => PAGES[page].title;
