@@ -14,8 +14,10 @@ _SGLANG_METHODS = frozenset(("eagle", "eagle3"))
 
 
 def flags(engine: str, method: str, advice: Advice) -> tuple[str, ...]:
-    """Lines to put on the engine's command line or into its file; empty without advice."""
+    """Lines to put on the engine's command line or into its file; empty where nothing changes."""
     if advice.overall is None or not advice.schedule:
+        return ()
+    if all(best.k == advice.k for best in (advice.overall, *(of.best for of in advice.schedule))):
         return ()
     write = _WRITERS.get(engine)
     if write is None:

@@ -11,6 +11,9 @@ from policies.types import ArmId, ClassId
 
 PLAIN: Final = "none"
 
+MOST_DOUBT: Final = 0.3
+"""A step time known to less than so much of itself is not known. Judgement."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -78,7 +81,7 @@ def _pool(pool: Mapping[str, Any], classes: list[Mapping[str, Any]]) -> Pool:
 
 
 def _points(step_time: Mapping[str, Any] | None) -> tuple[Point, ...]:
-    """Those that were seen, with an interval."""
+    """Those that were seen, with an interval that says something."""
     return tuple(
         Point(
             float(point["load"]),
@@ -88,6 +91,8 @@ def _points(step_time: Mapping[str, Any] | None) -> tuple[Point, ...]:
         if not point["extrapolated"]
         and point["low_s"] is not None
         and point["high_s"] is not None
+        and max(point["high_s"] - point["mean_s"], point["mean_s"] - point["low_s"])
+        <= MOST_DOUBT * point["mean_s"]
         and point["mean_s"] > 0.0
     )
 

@@ -14,6 +14,10 @@ from router.recommend.read import PLAIN, Measured, measured
 NOT_ENOUGH = "not enough data"
 
 
+VAGUE = 0.2
+"""An interval of a share of time wider than this tells nothing. Judgement."""
+
+
 def recommend(state: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that is recommended for the routes of a proxy."""
     return {
@@ -58,6 +62,8 @@ def verdict(fleet: Plan) -> str:
     if gain.high < 0.0:
         lost = Bounds(-gain.value, -gain.high, -gain.low)
         return f"the split pays: the best single method, {name}, takes {percent(lost)} longer"
+    if gain.high - gain.low > VAGUE:
+        return f"split or single: {NOT_ENOUGH}: all servers on {name} would save {percent(gain)}"
     return (
         f"no difference shows between the split and all servers on {name}: it would save "
         f"{percent(gain)}"
@@ -104,7 +110,7 @@ def _pool_lines(pool: Mapping[str, Any]) -> Iterator[str]:
     if pool["longer"]:
         k, gain = pool["longer"]
         yield f"extrapolated: drafts of {k} might save {percent(gain)}; none so long was seen"
-    yield from (f"flag: {line}" for line in pool["flags"])
+    yield from [f"flag: {line}" for line in pool["flags"]] or ["no change of drafts shows a gain"]
     yield from (f"note: {note}" for note in pool["notes"])
 
 

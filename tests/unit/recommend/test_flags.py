@@ -86,6 +86,7 @@ def test_no_drafts_at_any_size_means_no_flag(engine: str) -> None:
     assert line.startswith("leave ")
 
 
-def test_without_advice_there_are_no_flags() -> None:
-    """Nothing is made up."""
+def test_without_advice_or_change_there_are_no_flags() -> None:
+    """Nothing is made up, and what runs already is not told."""
+    assert flags("vllm", "eagle3", advice((1, 64, 5), overall=5)) == ()
     assert flags("vllm", "eagle3", Advice(ArmId("draft"), 5, lacking=("why",))) == ()

@@ -34,12 +34,13 @@ def test_a_route_is_read() -> None:
 
 
 def test_points_that_were_not_seen_are_left_out() -> None:
-    """And those without an interval."""
+    """And those without an interval, or with one that says nothing."""
     made = pool("draft", "eagle3", 3)
     made["step_time"]["points"][0]["low_s"] = None
     made["step_time"]["points"][-1]["extrapolated"] = True
+    made["step_time"]["points"][1]["high_s"] = 0.05
     loads = [point.load for point in measured(route([made])).pools[0].points]
-    assert loads == [2.0, 4.0, 8.0]
+    assert loads == [4.0, 8.0]
 
 
 def test_what_was_not_measured_is_left_out() -> None:

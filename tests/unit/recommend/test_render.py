@@ -56,7 +56,8 @@ def change(*gain: float, shown: bool) -> Change:
     [
         (change(0.2, 0.1, 0.3, shown=True), "the split loses: the same servers all on draft save"),
         (change(-0.2, -0.3, -0.1, shown=False), "the split pays: the best single method, draft,"),
-        (change(0.01, -0.1, 0.1, shown=False), "no difference shows"),
+        (change(0.01, -0.05, 0.05, shown=False), "no difference shows"),
+        (change(0.3, -0.4, 0.8, shown=False), "split or single: not enough data: all servers on"),
     ],
 )
 def test_the_split_is_judged_against_the_best_single_method(single: Change, said: str) -> None:
