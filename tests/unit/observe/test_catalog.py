@@ -23,7 +23,18 @@ RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 GRAFANA = ROOT / "deploy" / "grafana" / "specroute.json"
 
-CLOSED = {"class", "endpoint", "field", "model", "pool", "reason", "replica", "result", "status"}
+CLOSED = {
+    "experiment",
+    "class",
+    "endpoint",
+    "field",
+    "model",
+    "pool",
+    "reason",
+    "replica",
+    "result",
+    "status",
+}
 """Labels whose values are bounded: by the configuration, or by a list in the code."""
 
 
