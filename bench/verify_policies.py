@@ -161,7 +161,8 @@ def targets(groups: Grouped, same: Sequence[Scores]) -> str:
     rows: list[tuple[str, str, str]] = []
 
     def add(what: str, ok: bool, detail: str) -> None:  # noqa: FBT001
-        rows.append((what, "yes" if ok else "**no**", detail))
+        if detail:
+            rows.append((what, "yes" if ok else "**no**", detail))
 
     told = {world: row[NET_GAIN] for world, row in groups.items() if row.get(NET_GAIN)}
     untold = {world: row[UNTOLD] for world, row in groups.items() if row.get(UNTOLD)}

@@ -30,7 +30,7 @@ requests are rare (docs/policies.md)."""
 
 _NEWS: Final = (500, 16)
 """With so many answers behind, so many more are waited for before all is prepared anew: a saving of
-the simulation in worlds where requests are rare; `docs/policies.md` has what it costs."""
+the simulation in worlds where requests are rare."""
 
 
 class Learner:
