@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from policies.cost import UNKNOWN_LENGTH
 from policies.estimators.load import MOST
 from policies.estimators.quantiles import Quantile
-from policies.estimators.step_time import KNOTS
 from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
+from router.admin.costs import costs_json
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
-from router.estimates.costs import ArmCosts
 from router.estimates.events import Change, Event
 from router.estimates.layout import COPYING, segment_of
 from router.estimates.segments import PartSnapshot
@@ -144,8 +143,8 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "engine": pool.adapter.name,
         "lossless": pool.lossless,
         "baseline": arm.baseline,
-        "step_time": _step_json(state.snapshot.costs.get(arm.arm_id)),
         "discovery_error": state.discovery_errors.get(arm.arm_id),
+        **costs_json(state.snapshot.costs.get(arm.arm_id)),
         "mismatch": list(
             differences(
                 {
@@ -159,22 +158,6 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
             {**_replica_json(item), **_identity_json(pool, state.identities.get(item.replica))}
             for item in state.replicas[arm.arm_id]
         ],
-    }
-
-
-def _step_json(costs: ArmCosts | None) -> dict[str, Any] | None:
-    """Mean seconds of a decode step by requests at a server, where loads were seen and between."""
-    step = costs.step if costs else None
-    if step is None or not step.seen:
-        return None
-    first, last = step.seen[0][0], step.seen[-1][1]
-    loads = sorted({max(1.0, first), *(float(knot) for knot in KNOTS if first < knot < last), last})
-    return {
-        "requests": step.n,
-        "seen": [list(stretch) for stretch in step.seen],
-        "misfit": step.misfit,
-        "verified_tokens": step.verified_tokens,
-        "curve": [{"load": load, **_flat(step.predict(load))} for load in loads],
     }
 
 

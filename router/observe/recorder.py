@@ -97,7 +97,7 @@ class Recorder:
                 else made_by(
                     trial,
                     outcome,
-                    made.wall - self._writer.slots.behind_host_s(),
+                    made.wall,
                     at_the_end=moves is Moves.AT_THE_END,
                 ),
             )

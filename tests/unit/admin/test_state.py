@@ -16,7 +16,6 @@ from router.admin.state import RouteState, StoreState, admission_json, route_jso
 from router.admission.admission import AdmissionState
 from router.admission.queue import Limits, TenantLoad
 from router.estimates.events import DRIFT, Change, Event
-from router.estimates.extras import more_cells
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import SnapshotBuilder
@@ -84,8 +83,9 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "engine": "llamacpp",
         "lossless": True,
         "baseline": True,
-        "step_time": None,
         "discovery_error": None,
+        "step_time": None,
+        "prefill": None,
         "mismatch": [],
         "replicas": [
             {
@@ -262,42 +262,6 @@ def test_segments_bands_and_events_are_shown() -> None:
         assert event["change"] is None
         ratio = event["time_ratio"]
         assert ratio["low"] < ratio["value"] < ratio["high"]
-
-
-def test_step_time_is_the_curve_of_the_model() -> None:
-    """What the model predicts at the loads that were seen, bounds included, and nothing beyond."""
-    trials = [
-        Trial(
-            CHAT,
-            FAST,
-            Status.OK,
-            streamed=True,
-            propensity=0.5,
-            tpot_s=0.005 + 0.001 * load,
-            tokens=101,
-            spec=SpecUsage(steps=51, drafted=150),
-            load=load,
-        )
-        for load in (1, 2, 4, 8)
-        for _ in range(10)
-    ]
-    cells: Cells = {}
-    for item in trials:
-        for key, sums in more_cells(item, increments(item, 100), ()):
-            merge_cells(cells, {key: dict(sums)})
-    blocks = dict.fromkeys(range(5), cells)
-    route = state()
-    built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(
-        Past(blocks, 4, frozenset()), 5.0 * BLOCK_S
-    )
-    fast = route_json(replace(route, snapshot=built))["pools"][1]["step_time"]
-    model = built.costs[FAST].step
-    assert model is not None
-    assert [of["load"] for of in fast["curve"]] == [1.0, 2.0, 4.0, 8.0]
-    assert [of["mean"] for of in fast["curve"]] == [
-        model.predict(load).mean for load in (1.0, 2.0, 4.0, 8.0)
-    ]
-    assert not any(of["extrapolated"] for of in fast["curve"])
 
 
 def test_bands_of_load_have_names() -> None:

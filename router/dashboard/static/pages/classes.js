@@ -155,16 +155,19 @@ export function draw(view) {
   if (pool.step_time) drawStep(view, pool);
 }
 
+// Where loads were seen; beyond them the model only bounds what could be.
+const known = (pool) => pool.step_time.points.filter((at) => !at.extrapolated);
+
 // This pool's curve with its bounds, and the baseline's beside it.
 function drawStep(view, pool) {
   const base = view.route.pools.find((of) => of.baseline);
   const shown = pool === base || !base?.step_time ? [pool] : [pool, base];
-  const loads = [...new Set(shown.flatMap((of) => of.step_time.curve.map((at) => at.load)))].sort((one, other) => one - other);
-  const column = (of, key) => loads.map((load) => of.step_time.curve.find((at) => at.load === load)?.[key] ?? null);
+  const loads = [...new Set(shown.flatMap((of) => known(of).map((at) => at.load)))].sort((one, other) => one - other);
+  const column = (of, key) => loads.map((load) => known(of).find((at) => at.load === load)?.[key] ?? null);
   update({
     key: "cell-step", title: "Time of a decode step by load", show: seconds, points: true,
     x: { label: "load", log: true, show: (value) => figure(value, 0) },
-    data: [loads, ...shown.map((of) => column(of, "mean")), column(pool, "low"), column(pool, "high")],
+    data: [loads, ...shown.map((of) => column(of, "mean_s")), column(pool, "low_s"), column(pool, "high_s")],
     series: [
       ...shown.map((of) => ({ label: of.name, colour: poolColour(view.route, of.name), spanGaps: true })),
       { label: "low", colour: poolColour(view.route, pool.name), dash: [3, 3], width: 1, spanGaps: true },
