@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pytest
@@ -29,7 +30,9 @@ HOSTILE = {
 
 def percent(value: float, *, sign: bool = False, digits: int = 0) -> str:
     """As the pages write it."""
-    text = f"{abs(value) * 100:.{digits}f}"
+    # As `toFixed`: of two that are as near the larger one.
+    exact = Decimal(abs(value) * 100).quantize(Decimal(10) ** -digits, ROUND_HALF_UP)
+    text = f"{exact:f}"
     if float(text) == 0:
         return f"{text} %"
     return f"{'−' if value < 0 else '+' if sign else ''}{text} %"

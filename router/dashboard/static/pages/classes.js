@@ -155,15 +155,15 @@ export function draw(view) {
   if (pool.step_time) drawStep(view, pool);
 }
 
-// Only where loads were seen: beyond them the curve rests on assumptions.
-const seenPoints = (pool) => pool.step_time.points.filter((at) => !at.extrapolated);
+// Where loads were seen; beyond them the model only bounds what could be.
+const known = (pool) => pool.step_time.points.filter((at) => !at.extrapolated);
 
 // This pool's curve with its bounds, and the baseline's beside it.
 function drawStep(view, pool) {
   const base = view.route.pools.find((of) => of.baseline);
   const shown = pool === base || !base?.step_time ? [pool] : [pool, base];
-  const loads = [...new Set(shown.flatMap((of) => seenPoints(of).map((at) => at.load)))].sort((one, other) => one - other);
-  const column = (of, key) => loads.map((load) => seenPoints(of).find((at) => at.load === load)?.[key] ?? null);
+  const loads = [...new Set(shown.flatMap((of) => known(of).map((at) => at.load)))].sort((one, other) => one - other);
+  const column = (of, key) => loads.map((load) => known(of).find((at) => at.load === load)?.[key] ?? null);
   update({
     key: "cell-step", title: "Time of a decode step by load", show: seconds, points: true,
     x: { label: "load", log: true, show: (value) => figure(value, 0) },
