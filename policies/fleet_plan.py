@@ -64,12 +64,14 @@ class Plan:
         single: The same servers all on one method, by pool: what that saves against the split.
         moves: One server from a pool to another, and pools whose servers all go to another; best
             first.
+        additions: What one more server would save, by the pool it came to; best first.
         lacking: What is not known.
     """
 
     split: Split | None = None
     single: Mapping[ArmId, Change] | None = None
     moves: tuple[Change, ...] = ()
+    additions: tuple[Change, ...] = ()
     lacking: tuple[str, ...] = ()
 
 
@@ -106,7 +108,8 @@ def plan(pools: Sequence[Pool], mix: Mapping[ClassId, float], *, seed: int = 0) 
         all_there = tuple(sum(now) if other == index else 0 for other in range(len(usable)))
         alone, cost_alone = fleet.best(all_there)
         single[pool.pool] = _change(f"all servers on {pool.pool}", cost_alone, cost, alone)
-    return Plan(split, single, fleet.moves(now, cost), tuple(lacking))
+    additions = fleet.additions(now, cost)
+    return Plan(split, single, fleet.moves(now, cost), additions, tuple(lacking))
 
 
 def _serves(pool: Pool, class_id: ClassId) -> bool:
@@ -237,6 +240,15 @@ class _Fleet:
                         else f"{many} of {pool.pool} to {other.pool}"
                     )
                     found.append(_change(what, after, cost, split))
+        return tuple(sorted(found, key=lambda change: -change.gain.value))
+
+    def additions(self, now: tuple[int, ...], cost: FloatArray) -> tuple[Change, ...]:
+        """One more server, in each pool."""
+        found = []
+        for target, pool in enumerate(self._pools):
+            there = tuple(many + (index == target) for index, many in enumerate(now))
+            split, after = self.best(there)
+            found.append(_change(f"one more server in {pool.pool}", after, cost, split))
         return tuple(sorted(found, key=lambda change: -change.gain.value))
 
     def _can_serve(self, replicas: Sequence[int]) -> bool:

@@ -47,7 +47,7 @@ FOLDS: Final = 5
 MIN_CLUSTERS: Final = 20
 """Stretches of time from which intervals allow for what requests of one time have in common."""
 
-MOST_BATCHES: Final = 15
+MOST_BATCHES: Final = 10
 """Stretches are joined to so many. Judgement: with more, neighbours are still alike."""
 
 _ROUNDING: Final = 1e-6

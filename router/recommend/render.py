@@ -136,6 +136,7 @@ def _fleet_lines(fleet: Mapping[str, Any]) -> Iterator[str]:
         yield fleet["verdict"]
         yield from _changes("all servers", list((fleet["single"] or {}).values()))
         yield from _changes("moves", fleet["moves"])
+        yield from _changes("additions", fleet["additions"])
     yield from (f"{NOT_ENOUGH}: {why}" for why in fleet["lacking"])
     yield "note: as many requests are taken to be in the fleet; waits for a server are left out"
 

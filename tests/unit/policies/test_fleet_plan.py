@@ -69,6 +69,19 @@ def test_a_split_over_a_method_that_wins_everywhere_loses() -> None:
     assert "to draft" in found.moves[0].what
 
 
+def test_one_more_server_is_worth_most_where_the_load_is() -> None:
+    """Not in a pool that serves nothing."""
+    pools = [
+        pool("plain", 0.001, load=8.0),
+        pool("draft", 0.001, load=8.0, chat=2.6, code_edit=2.8),
+        pool("copy", 0.001, load=8.0, chat=1.1, code_edit=1.2),
+    ]
+    found = plan(pools, MIX)
+    assert found.additions[0].what == "one more server in draft"
+    assert found.additions[0].shown
+    assert len(found.additions) == 3
+
+
 def test_the_baseline_keeps_a_server() -> None:
     """Without it nothing can be compared."""
     found = plan([PLAIN, pool("draft", chat=2.6, code_edit=2.8)], MIX)
