@@ -47,8 +47,11 @@ FOLDS: Final = 5
 MIN_CLUSTERS: Final = 20
 """Stretches of time from which intervals allow for what requests of one time have in common."""
 
-MOST_BATCHES: Final = 10
-"""Stretches are joined to so many. Judgement: with more, neighbours are still alike."""
+MOST_BATCHES: Final = 60
+"""Stretches are joined to so many."""
+
+MOST_ALIKE: Final = 0.6
+"""Correlation of neighbours that is allowed for, at most."""
 
 _ROUNDING: Final = 1e-6
 _SHRINK: Final = 10.0
@@ -376,10 +379,11 @@ def _mean(scores: FloatArray, cluster: IntArray, level: float, ess: float | None
 def _around(
     value: float, errors: FloatArray, cluster: IntArray, level: float, ess: float | None
 ) -> Estimate:
-    """Interval of a mean, from batches of neighbouring stretches (Schmeiser 1982).
+    """Interval of a mean, from stretches of time.
 
-    Requests of one time share its load, and times next to each other are alike: batches are long
-    enough to differ by chance alone, and few enough that Student's law has to say so.
+    Requests of one time share its load, and times next to each other are alike: the variance of
+    stretches is multiplied by (1 + r) / (1 - r), with r the correlation of neighbours (Andrews and
+    Monahan 1992, their recolouring with one lag).
     """
     n = len(errors)
     number = np.unique(cluster, return_inverse=True)[1]
@@ -390,7 +394,18 @@ def _around(
         batch = number * batches // stretches
         sums = np.bincount(batch, weights=errors, minlength=batches).astype(np.float64)
     many = len(sums)
-    se = math.sqrt(float((sums * sums).sum()) * many / max(many - 1, 1)) / n
+    alike = _alike(sums) if sums is not errors else 0.0
+    total_sq = float((sums * sums).sum()) * (1.0 + alike) / (1.0 - alike)
+    se = math.sqrt(total_sq * many / max(many - 1, 1)) / n
     df = float(many - 1) if ess is None else min(float(many - 1), max(ess - 1.0, 1.0))
     half = student_t_quantile(0.5 + level / 2.0, df) * se
     return Estimate(value, value - half, value + half, se)
+
+
+def _alike(sums: FloatArray) -> float:
+    """Correlation of neighbours, its bias of -(1 + 3 r) / n put right (Kendall 1954)."""
+    total_sq = float((sums * sums).sum())
+    if not total_sq > 0.0:
+        return 0.0
+    r = float((sums[1:] * sums[:-1]).sum()) / total_sq
+    return min(r + (1.0 + 3.0 * r) / len(sums), MOST_ALIKE) if r > 0.0 else 0.0

@@ -194,7 +194,7 @@ class Drawn:
         for class_id, known in pool.classes.items():
             self.taus[class_id] = np.maximum(_drawn(rng, known.tau), 1.0)
         low, high = cheaper_with_shorter(pool.method)
-        self.cheaper = np.where(rng.random(DRAWS) < 0.5, low, high)
+        self.cheaper = np.where(rng.integers(0, 2, DRAWS) == 0, low, high)
         """Share of the time of drafting that falls and rises with the length: one bound or the
         other, so that intervals hold at both."""
         self.cheaper[0] = 1.0 if pool.method in SERIAL else 0.0
