@@ -233,9 +233,7 @@ class Walk:
         )
         self.writer = Writer(self.store, self.clock, prefix="bench", ttl_s=4000)
         self.log = DecisionLog(self.folder / "decisions.jsonl")
-        self.recorder = Recorder(
-            self.writer, self.metrics, self.log, self.clock, baseline=self.facts.baseline
-        )
+        self.recorder = Recorder(self.writer, self.metrics, self.log, self.clock, route=self.facts)
         parts = RouteParts(self.facts, self.segments, self.chooser, self.relay, self.recorder)  # type: ignore[arg-type]
         self.pipeline = Pipeline(
             {MODEL: parts},

@@ -121,7 +121,7 @@ def increments(trial: Trial) -> dict[str, int]:
         product: round(s * load * 1e6),
         total_sq: round(s * s * 1e9),
     }
-    drafted = spec.drafted
+    drafted = spec.drafted if spec.exact_drafted else None
     if drafted is not None and 0 <= drafted <= steps * MOST_VERIFIED:
         sums["st.vn"] = 1
         sums["st.v"] = round((1.0 + drafted / steps) * 1e3)

@@ -11,6 +11,7 @@ from policies.cost import UNKNOWN_LENGTH
 from policies.estimators.quantiles import Quantile
 from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
+from router.admin.costs import costs_json
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
 from router.estimates.events import Change, Event
@@ -124,6 +125,7 @@ def _pool_json(state: RouteState, arm: Arm) -> dict[str, Any]:
         "lossless": pool.lossless,
         "baseline": arm.baseline,
         "discovery_error": state.discovery_errors.get(arm.arm_id),
+        **costs_json(state.snapshot.costs.get(arm.arm_id)),
         "mismatch": list(
             differences(
                 {

@@ -1,4 +1,4 @@
-"""Looks at one cell's series of blocks for a jump: the seam between series and the detector. Pure."""
+"""Looks at one cell's series of blocks for a jump: between the sums and `drift`. Pure."""
 
 from __future__ import annotations
 

@@ -96,34 +96,40 @@ class Drifts:
         self._arms = arms
         self._detect = detect
         self._since: dict[tuple[ClassId, ArmId], int] = {}
-        self._looked: dict[tuple[ClassId, ArmId, str], tuple[int, Shift | None]] = {}
-        """The last block looked at of each figure, and what was found: once for each block."""
+        self._asked: dict[tuple[ClassId, ArmId, str], int] = {}
 
     def look(
-        self, class_id: ClassId, series: Mapping[ArmId, CellSeries], wall: float
+        self,
+        class_id: ClassId,
+        series: Mapping[ArmId, CellSeries],
+        *,
+        complete: int,
+        wall: float,
     ) -> Iterator[Event]:
-        """Looks at the cells of a class; what changed is an event and shortens their memory."""
-        growing = int(wall // BLOCK_S)
+        """Looks at the cells of a class; what changed is an event and shortens their memory.
+
+        The detector is asked once for each new block, about the blocks since the last change.
+
+        Args:
+            class_id: The class.
+            series: Its cells.
+            complete: The newest block that will not change any more.
+            wall: The moment.
+        """
         for arm_id, of in series.items():
-            for figure, blocks in (("tau", of.tau), ("cost", of.cost)):
-                shift = self._look((class_id, arm_id, figure), blocks, growing)
+            key = (class_id, arm_id)
+            since = self._since.get(key, 0)
+            for figure, known in (("tau", of.tau), ("cost", of.cost)):
+                blocks = [one for one in known if since <= one.block <= complete]
+                if not blocks or self._asked.get((*key, figure)) == blocks[-1].block:
+                    continue
+                self._asked[*key, figure] = blocks[-1].block
+                shift = self._detect(blocks)
                 if shift is None:
                     continue
-                key = (class_id, arm_id)
                 self._since[key] = max(shift.block, self._since.get(key, shift.block))
                 change = Change(figure, shift.block * BLOCK_S, shift.before, shift.after)
                 yield Event(wall, DRIFT, class_id, POOLED, arm_id, change=change)
-
-    def _look(
-        self, key: tuple[ClassId, ArmId, str], blocks: Sequence[BlockSum], growing: int
-    ) -> Shift | None:
-        whole = [block for block in blocks if block.block < growing]
-        if not whole:
-            return None
-        looked = self._looked.get(key)
-        if looked is None or looked[0] != whole[-1].block:
-            looked = self._looked[key] = whole[-1].block, self._detect(whole)
-        return looked[1]
 
     def weights(self, class_id: ClassId, numbers: Sequence[int], weights: FloatArray) -> FloatArray:
         """Weights of blocks by arm, shape (blocks, arms): 0 for what came before a change."""
@@ -135,6 +141,6 @@ class Drifts:
         return made
 
     def forget(self, oldest: int) -> None:
-        """Forgets changes before the oldest block that is known."""
+        """Forgets changes and looks before the oldest block that is known."""
+        self._asked = {key: block for key, block in self._asked.items() if block >= oldest}
         self._since = {key: since for key, since in self._since.items() if since > oldest}
-        self._looked = {key: seen for key, seen in self._looked.items() if seen[0] >= oldest}

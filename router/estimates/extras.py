@@ -1,4 +1,4 @@
-"""What a finished request adds besides to its class: to a band of load, to its arm, to slots. Pure."""
+"""What a request adds besides to its class: to a band of load, to its arm, to slots. Pure."""
 
 from __future__ import annotations
 

@@ -235,7 +235,8 @@ class SnapshotBuilder:
         effects = arm_effects(plain)
         yield
         series = self._series(class_id, grouped, window, effects)
-        for event in self._drifts.look(class_id, series, window.wall):
+        complete = max(self._parsed, default=0)
+        for event in self._drifts.look(class_id, series, complete=complete, wall=window.wall):
             self._events.note(event)
         yield
         weights = self._drifts.weights(class_id, window.numbers, window.weights)

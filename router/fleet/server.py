@@ -145,6 +145,11 @@ class Server:
             load += _FAILING
         return load
 
+    @property
+    def meets(self) -> int:
+        """Requests that one would find here that came now, itself included."""
+        return len(self.leases) + 1 + self._elsewhere
+
     def share(self, now: float) -> float:
         """Load that it should carry, relative to others: its weight, less while it starts."""
         if self._ramp_from is None:
@@ -175,7 +180,7 @@ class Server:
             self,
             now,
             streamed=streamed,
-            load=len(self.leases) + 1 + self._elsewhere,
+            load=self.meets,
             waiting=self.gauges.waiting,
         )
         if self._resting:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import count
 
 from policies.types import ArmId
+from policies.values import value
 from router.clock import Clock, SystemClock
 from router.config.models import Pool
 from router.fleet.affinity import AffinityTable
@@ -25,7 +26,7 @@ from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.server import Lease, Server, ServerLimits
 from router.types import ReplicaId
 
-__all__ = ["FleetState", "Lease", "Placement", "ReplicaState", "Seen"]
+__all__ = ["FleetState", "Lease", "Placement", "Prospect", "ReplicaState", "Seen"]
 
 _WORTH_CACHING = 2048
 """Bytes of a prompt from which having it cached counts in full."""
@@ -83,6 +84,19 @@ class ReplicaState:
         if self.cooling_s is not None:
             return f"cooling {self.cooling_s:.0f} s"
         return "up" if self.share == 1.0 else f"up, {self.share:.0%}"
+
+
+@value
+class Prospect:
+    """What a request would meet on an arm if it came now."""
+
+    load: int = 0
+    """Requests at the server that would take it, itself included; 0 where there is no server."""
+    cached: float = 0.0
+    """Share of its prompt that this server has seen lately, in [0, 1]."""
+
+
+_NOBODY = Prospect()
 
 
 class _PoolState:
@@ -188,6 +202,15 @@ class FleetState:
         if pool.remembers:
             pool.table.keep(placement.prefix, chosen.life, now)
         return chosen.begin(now, streamed=placement.streamed)
+
+    def prospects(self, prefix: tuple[int, ...], now: float) -> tuple[Prospect, ...]:
+        """What a request would meet on each arm, in the route's order; nothing is placed.
+
+        Args:
+            prefix: Hashes of the beginnings of its prompt (`router.fleet.affinity`).
+            now: Monotonic.
+        """
+        return tuple([_prospect(pool, prefix, now) for pool in self._pools.values()])
 
     def saw(
         self, replica: Replica, seen: Seen, *, now: float, retry_after_s: float | None = None
@@ -356,6 +379,28 @@ def limits_of(pool: Pool) -> ServerLimits:
         stall_requests=health.stall_requests,
         weights=Weights(balance.queue, balance.kv, balance.affinity),
     )
+
+
+def _prospect(pool: _PoolState, prefix: tuple[int, ...], now: float) -> Prospect:
+    usable = [server for server in pool.servers if server.usable(now)]
+    if not usable:
+        return _NOBODY
+    best = usable[0]
+    if len(usable) > 1:
+        best = min(usable, key=lambda server: cost(server.load(now), server.share(now)))
+    if not (prefix and pool.remembers):
+        return Prospect(best.meets)
+    by_life = {server.life: server for server in usable}
+    holders, matched = pool.table.match(prefix, by_life, now)
+    if not holders:
+        return Prospect(best.meets)
+    if best.life in holders:
+        return Prospect(best.meets, matched)
+    saved = pool.limits.weights.affinity * matched
+    holder = min(map(by_life.__getitem__, holders), key=lambda server: server.load(now))
+    if cost(holder.load(now), holder.share(now), saved) > cost(best.load(now), best.share(now)):
+        return Prospect(best.meets)
+    return Prospect(holder.meets, matched)
 
 
 def _least_bad(pool: _PoolState, exclude: frozenset[ReplicaId], now: float) -> Server | None:

@@ -92,11 +92,12 @@ class Recorder:
                 also=more_cells(trial, sums, self._plain),
                 tenant=tenant,
                 ledger=ledger_counts(outcome, self._baseline),
-                made=moves
-                and made_by(
+                made=None
+                if moves is None
+                else made_by(
                     trial,
                     outcome,
-                    made.wall - self._writer.slots.behind_host_s(),
+                    made.wall,
                     at_the_end=moves is Moves.AT_THE_END,
                 ),
             )

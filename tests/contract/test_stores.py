@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from redis import Redis
 
 from router.config.models import Store
@@ -42,6 +44,14 @@ from tests.support.valkey import (
 TIMEOUT_S = 5.0
 """Generous, so that a busy machine is no failure; tests of timeouts use `SHORT_S`."""
 SHORT_S = 0.2
+INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
+    [
+        sign * (base + near)
+        for sign in (1, -1)
+        for base in (10**15, 9 * 10**15, 2**53, 2**62)
+        for near in (-1, 0, 1)
+    ]
+)
 Deltas = Mapping[str, Mapping[str, int]]
 """Increments by key and field."""
 K1, K2, BATCH_KEY = "{t}:1", "{t}:2", "{t}:w"
@@ -306,6 +316,32 @@ async def test_an_older_batch_that_comes_late_is_ignored(subject: Subject) -> No
     await store.add(Batch(BATCH_KEY, 1, 100), added({K1: {"a": 10}}, 100))
     await store.add(Batch(BATCH_KEY, 3, 100), added({K1: {"a": 100}}, 100))
     assert await store.read([K1]) == [{"a": 101}]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), INTEGERS), max_size=12))
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_sums_are_exact_whatever_their_size(
+    unix: ValkeyServer, steps: list[tuple[str, int]]
+) -> None:
+    """Around what Lua's numbers hold too; what would overflow is refused and counted."""
+    asyncio.run(_sums_are_exact(unix, steps))
+
+
+async def _sums_are_exact(unix: ValkeyServer, steps: list[tuple[str, int]]) -> None:
+    with unix.client() as client:
+        client.flushall()
+    store = RedisStore(unix.url, TIMEOUT_S)
+    sender, sums = Sender(store), dict[str, int]()
+    for name, value in steps:
+        total = sums.get(name, 0) + value
+        fits = -(2**63) <= total < 2**63
+        assert await sender.add({K1: {name: value}}) == (not fits)
+        if fits:
+            sums[name] = total
+    assert await store.read([K1]) == [sums]
+    await store.close()
 
 
 async def test_senders_do_not_mistake_each_other_s_batches(subject: Subject) -> None:

@@ -84,6 +84,8 @@ def test_a_route_shows_its_pools_and_servers() -> None:
         "lossless": True,
         "baseline": True,
         "discovery_error": None,
+        "step_time": None,
+        "prefill": None,
         "mismatch": [],
         "replicas": [
             {

@@ -32,7 +32,8 @@ def last(series: Sequence[BlockSum]) -> Shift | None:
 def test_a_change_is_an_event_and_shortens_memory() -> None:
     """Of that cell alone."""
     drifts = Drifts(ARMS, last)
-    [event] = drifts.look(CHAT, {FAST: CellSeries(SERIES, ()), PLAIN: CellSeries((), ())}, 5000.0)
+    cells = {FAST: CellSeries(SERIES, ()), PLAIN: CellSeries((), ())}
+    [event] = drifts.look(CHAT, cells, complete=9, wall=5000.0)
     assert (event.wall, event.kind, event.class_id, event.arm_id) == (5000.0, "drift", CHAT, FAST)
     assert event.change is not None
     assert (event.change.figure, event.change.wall) == ("tau", 8.0 * BLOCK_S)
@@ -44,7 +45,7 @@ def test_a_change_is_an_event_and_shortens_memory() -> None:
 def test_changes_older_than_the_window_are_forgotten() -> None:
     """There is nothing left to weigh by them."""
     drifts = Drifts(ARMS, last)
-    list(drifts.look(CHAT, {FAST: CellSeries((), SERIES)}, 0.0))
+    list(drifts.look(CHAT, {FAST: CellSeries((), SERIES)}, complete=9, wall=0.0))
     drifts.forget(8)
     assert drifts.weights(CHAT, [7, 8], np.ones(2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
@@ -52,5 +53,21 @@ def test_changes_older_than_the_window_are_forgotten() -> None:
 def test_without_a_detector_nothing_changes() -> None:
     """Whatever the series."""
     drifts = Drifts(ARMS, never)
-    assert list(drifts.look(CHAT, {FAST: CellSeries(SERIES, SERIES)}, 0.0)) == []
+    cells = {FAST: CellSeries(SERIES, SERIES)}
+    assert list(drifts.look(CHAT, cells, complete=9, wall=0.0)) == []
     assert drifts.weights(CHAT, [], np.ones(0)).shape == (0, 2)
+
+
+def test_a_detector_is_asked_once_for_each_new_block() -> None:
+    """About complete blocks, from the last change on: its false alarms count its looks."""
+    asked: list[list[int]] = []
+
+    def watch(series: Sequence[BlockSum]) -> Shift | None:
+        asked.append([one.block for one in series])
+        return Found() if len(asked) == 2 else None
+
+    drifts = Drifts(ARMS, watch)
+    longer = (*SERIES, BlockSum(9, 10.0, 10.0, 20.0))
+    for series, complete in ((SERIES, 7), (SERIES, 7), (SERIES, 8), (longer, 8), (longer, 9)):
+        list(drifts.look(CHAT, {FAST: CellSeries(series, ())}, complete=complete, wall=0.0))
+    assert asked == [[7], [7, 8], [8, 9]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policies.types import ArmId
 from router.fleet.breaker import BreakerState
 from router.fleet.gauges import ReplicaGauges
-from router.fleet.state import FleetState, Lease, Placement, Seen
+from router.fleet.state import FleetState, Lease, Placement, Prospect, Seen
 from router.types import ReplicaId
 from tests.support.builders import FAST, PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
@@ -583,3 +583,34 @@ def test_whatever_happens_requests_are_placed_well_and_bad_times_end(
             lease.release()
     clock.advance(60.0)
     assert {item.word for v in fleet.view().values() for item in v} == {"up"}
+
+
+def test_what_a_request_would_meet_on_each_arm(fleet: FleetState) -> None:
+    """The load of the server that would take it, itself included; nothing is placed by asking."""
+    assert fleet.prospects((), 0.0) == (Prospect(1), Prospect(1))
+    held = [leased(fleet, FAST) for _ in range(4)]
+    assert [found.load for found in fleet.prospects((), 0.0)] == [1, 2]
+    assert [found.load for found in fleet.prospects((), 0.0)] == [1, 2]
+    for lease in held:
+        lease.release()
+
+
+def test_an_arm_without_a_server_offers_nothing(fleet: FleetState) -> None:
+    """No load at all."""
+    for replica in (R0, R1, R2):
+        fleet.mark(replica, up=False, now=0.0)
+    assert fleet.prospects((), 0.0)[1] == Prospect(0)
+
+
+def test_a_prompt_that_a_server_has_seen_is_met_there(fleet: FleetState) -> None:
+    """With how much of it that was; unless that server is too busy to be taken for it."""
+    prefix = (11, 22)
+    lease = fleet.lease(FAST, Placement(prefix, 4096), now=0.0)
+    assert lease is not None
+    assert fleet.prospects(prefix, 0.0)[1].cached == pytest.approx(1.0)
+    assert fleet.prospects((11, 33), 0.0)[1].cached == pytest.approx(0.5)
+    assert fleet.prospects((44,), 0.0)[1].cached == 0.0
+    others = frozenset(r.replica_id for r in (R0, R1, R2) if r != lease.replica)
+    for _ in range(20):
+        leased(fleet, FAST, *others)
+    assert fleet.prospects(prefix, 0.0)[1] == Prospect(1, 0.0)

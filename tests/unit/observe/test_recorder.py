@@ -10,6 +10,7 @@ import pytest
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
+from policies.estimators.increments import effect_fields
 from policies.types import Status, Trial
 from router.estimates.history import History
 from router.estimates.layout import month_of, slot_at
@@ -19,7 +20,16 @@ from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.stores.memory import MemoryStore
 from router.types import POOLED, Attempt, AttemptEnd, Outcome, ReplicaId, SegmentId, TenantId
-from tests.support.builders import CHAT, FAST, PLAIN, context, decision, outcome, request
+from tests.support.builders import (
+    CHAT,
+    FAST,
+    PLAIN,
+    context,
+    decision,
+    outcome,
+    request,
+    route_facts,
+)
 from tests.support.clock import ManualClock
 
 
@@ -84,8 +94,10 @@ async def test_an_outcome_reaches_sums_metrics_and_log(tmp_path: Path) -> None:
     ctx, made, result = context(), decision(), outcome()
     Recorder(writer, metrics, log, clock).record(ctx, made, result)
     await log.flush()
+    sums = increments(trial_of(ctx, made, result), typical_tokens(CHAT))
     assert writer.unconfirmed("m") == {
-        (FAST, CHAT, POOLED): increments(trial_of(ctx, made, result), typical_tokens(CHAT))
+        (FAST, CHAT, POOLED): sums,
+        (FAST, CHAT, "~1"): effect_fields(sums),
     }
     assert b'specroute_requests_total{class="chat",model="m",pool="fast",status="ok"} 1.0' in (
         metrics.exposition()
@@ -106,6 +118,7 @@ def test_what_is_learned_counts_for_the_segment_too() -> None:
         (FAST, CHAT, POOLED): 2,
         (FAST, CHAT, "a1"): 1,
         (FAST, CHAT, "a1+"): 1,
+        (FAST, CHAT, "~1"): 2,
     }
 
 
@@ -114,7 +127,7 @@ async def test_a_tenant_s_month_counts_what_it_got() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     writer = Writer(store, clock, prefix="p", ttl_s=100)
-    recorder = Recorder(writer, Metrics(), DecisionLog(None), clock, baseline=PLAIN)
+    recorder = Recorder(writer, Metrics(), DecisionLog(None), clock, route=route_facts())
     ctx = replace(context(), tenant=TenantId("t1"))
     recorder.record(ctx, decision(FAST), outcome(tokens=10, served_by=FAST))
     recorder.record(ctx, decision(FAST), outcome(tokens=5, served_by=PLAIN))
@@ -138,7 +151,7 @@ def test_a_flaw_in_what_is_learned_is_counted_and_costs_that_request_alone(
         recorder.record(context(), decision(), outcome())
         assert writer.unconfirmed("m") == {}
     recorder.record(context(), decision(), outcome())
-    assert [fields["n"] for fields in writer.unconfirmed("m").values()] == [1]
+    assert writer.unconfirmed("m")[FAST, CHAT, POOLED]["n"] == 1
     assert b"specroute_recorder_errors_total 1.0" in metrics.exposition()
 
 
