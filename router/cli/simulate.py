@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from router.simulate.contest import Contest, Entrant, Job, Scores
+from policies.sim.spec import WorldSpec
+from router.simulate.contest import LEAST_LOADED, Contest, Entrant, Job, Scores, learner
 from router.simulate.load import load_world, world_names
 from router.simulate.picture import picture
 from router.simulate.tables import report
@@ -36,9 +37,9 @@ def simulate(
     """
     names = tuple(worlds) or world_names()
     try:
-        for name in entrants:
-            Entrant.of(name)
         specs = {name: load_world(name) for name in names}
+        for name in entrants:
+            check(name, specs.values())
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     contest = Contest(
@@ -58,6 +59,17 @@ def simulate(
             pools = [pool.name for pool in spec.pools]
             (out / f"{spec.name}.svg").write_text(picture(spec.name, results, pools), "utf-8")
     return text
+
+
+def check(entrant: str, worlds: Iterable[WorldSpec]) -> None:
+    """Make sure that it can run in them.
+
+    Raises:
+        ValueError: There is no such policy, or it has no such parameter.
+    """
+    if Entrant.of(entrant).policy != LEAST_LOADED:
+        for world in worlds:
+            learner(world, entrant, 0)
 
 
 def follow(contest: Contest, jobs: int) -> list[Scores]:

@@ -24,7 +24,7 @@ def test_it_prints_a_table_and_leaves_a_report(tmp_path: Path) -> None:
 
 def test_unknown_names_are_refused_with_a_hint() -> None:
     """A policy or world that does not exist ends with a usage error."""
-    for command in (["--policies", "net_gian"], ["nowhere"]):
+    for command in (["--policies", "net_gian"], ["--policies", "ucb:flor=1"], ["nowhere"]):
         found = CliRunner().invoke(app, ["simulate", *command])
         assert found.exit_code == 2
     assert "net_gain" in CliRunner().invoke(app, ["simulate", "--policies", "net_gian"]).output
