@@ -725,6 +725,9 @@ async def _refusal(url: str) -> str | None:
         await store.add(Batch("{p:m}:w", 1, 100), added({"{p:m}:k": {"a": 1}}))
         await store.read(["{p:m}:k"])
         await store.get_or_create("p:secret", b"x")
+        await store.put("{p:m}:d", b"x", expected=0, entries=[b"x"])
+        await store.get("{p:m}:d")
+        await store.log("{p:m}:d", 1)
     except StoreError as error:
         return str(error)
     finally:
