@@ -1,6 +1,6 @@
 """Shows what policies gain in the simulated worlds, against what the best of them promises.
 
-Usage: python -m bench.verify_policies [--seeds 20] [--others 5] [--jobs N] [--folder DIR]
+Usage: python -m bench.verify_policies [--seeds 20] [--first 0] [--others 5] [--folder DIR]
 
 Of `net_gain` with and without published priors, and of least-loaded balancing, each world is run
 with every seed; of the other policies with the first few. Results are kept in a folder: a run that
@@ -62,13 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--others", type=int, default=5, help="seeds of the other policies")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
     parser.add_argument("--worlds", default=",".join(world_names()))
     parser.add_argument("--as-is", action="store_true", help="run nothing, show what is there")
     given = parser.parse_args(arguments)
-    jobs = jobs_of(given.seeds, given.others, given.worlds.split(","))
+    jobs = jobs_of(given.seeds, given.others, given.worlds.split(","), given.first)
     contest = Contest(jobs, given.folder)
     print(lay_out(contest.done if given.as_is else follow(contest, given.jobs)))
 
@@ -78,12 +79,12 @@ def tables(seeds: int, others: int, jobs: int) -> str:
     return lay_out(follow(Contest(jobs_of(seeds, others, world_names()), FOLDER), jobs))
 
 
-def jobs_of(seeds: int, others: int, worlds: Sequence[str]) -> list[Job]:
+def jobs_of(seeds: int, others: int, worlds: Sequence[str], first: int = 0) -> list[Job]:
     """The default with every seed, then the other policies with the first few."""
     return [
         Job(name, seed, entrants, holdout=HOLDOUT)
         for count, entrants in ((seeds, MAIN), (others, OTHERS))
-        for seed in range(count)
+        for seed in range(first, first + count)
         for name in worlds
     ]
 
@@ -92,7 +93,8 @@ def lay_out(results: Sequence[Scores]) -> str:
     """All tables."""
     groups = grouped(results)
     few = min((len(row.get(name, ())) for row in groups.values() for name in OTHERS), default=0)
-    same = [item for item in results if item.seed < few]
+    seeds = sorted({item.seed for item in results})[:few]
+    same = [item for item in results if item.seed in seeds]
     parts = [
         _HEAD,
         "### What is gained\n\n" + gains(groups),
