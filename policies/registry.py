@@ -111,6 +111,27 @@ def build_context_policy(
     return entry.factory(decode(entry.parameters, parameters, name), arms, classes)
 
 
+def build_any_policy(
+    name: str,
+    parameters: Mapping[str, object],
+    arms: Sequence[Arm],
+    classes: Collection[ClassId] | None = None,
+) -> Policy | ContextPolicy:
+    """Build a policy of whichever kind has the name.
+
+    Raises:
+        ValueError: As `build_policy` does.
+
+    Example:
+        >>> from policies.types import ArmId
+        >>> arms = [Arm(ArmId("plain"), "none", baseline=True), Arm(ArmId("fast"), "mtp")]
+        >>> [type(build_any_policy(name, {}, arms)).__name__ for name in ("net_gain", "ucb")]
+        ['NetGainPolicy', 'UcbPolicy']
+    """
+    build = build_policy if name in REGISTRY else build_context_policy
+    return build(name, parameters, arms, classes)
+
+
 def build_policy(
     name: str,
     parameters: Mapping[str, object],

@@ -6,7 +6,7 @@ Listeners, the store and what has been counted outlive it (`router.app`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -16,8 +16,8 @@ import numpy as np
 
 from policies.base import ContextPolicy, Policy
 from policies.priors import MethodPrior
-from policies.registry import REGISTRY, build_context_policy, build_policy
-from policies.types import Arm, ArmView, ClassId
+from policies.registry import build_any_policy
+from policies.types import ArmView, ClassId
 from router.admission.admission import Admission
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
@@ -235,7 +235,7 @@ class Generation:
             if key not in route.others:
                 try:
                     arms = route.servers.facts.arms
-                    route.others[key] = _built(name, parameters, arms, self.class_ids)
+                    route.others[key] = build_any_policy(name, parameters, arms, self.class_ids)
                 except ValueError:
                     # It names arms of other routes, say; whoever wanted it gets the route's own.
                     route.others[key] = None
@@ -434,13 +434,6 @@ def _policy(
     route: Route, facts: RouteFacts, index: int, classes: tuple[ClassId, ...]
 ) -> Policy | ContextPolicy:
     try:
-        return _built(route.policy.name, route.policy.parameters, facts.arms, classes)
+        return build_any_policy(route.policy.name, route.policy.parameters, facts.arms, classes)
     except ValueError as error:
         raise ConfigError(f"routes[{index}].policy: {error}") from error
-
-
-def _built(
-    name: str, parameters: Mapping[str, object], arms: Sequence[Arm], classes: tuple[ClassId, ...]
-) -> Policy | ContextPolicy:
-    build = build_policy if name in REGISTRY else build_context_policy
-    return build(name, parameters, arms, classes)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from policies.registry import build_policy
+from policies.registry import build_any_policy
 from router.errors import ConfigError
 from router.replay.lines import read_log
 from router.replay.render import render, replay_json
@@ -58,7 +58,7 @@ def replay_command(
     read = read_log(log, model=model, baseline=baseline)
     classes = sorted({entry.trial.class_id for entry in read.entries})
     try:
-        made = build_policy(policy, parsed(parameters or ()), read.arms)
+        made = build_any_policy(policy, parsed(parameters or ()), read.arms)
     except ValueError as error:
         raise ConfigError(f"--policy: {error}") from None
     expected = expectations(read.arms, classes, load_priors())

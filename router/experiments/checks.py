@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from policies.registry import build_policy
+from policies.registry import build_any_policy
 from router.classify.configured import class_ids
 from router.config.models import Config, Route
 from router.experiments.bodies import PlanError
@@ -41,7 +41,7 @@ def _check_variant(name: str, does: Treatment, route: Route, config: Config) -> 
     if does.policy is not None:
         arms = build_routes(config)[route.model].arms
         try:
-            build_policy(does.policy, dict(does.parameters), arms, class_ids(config.classify))
+            build_any_policy(does.policy, dict(does.parameters), arms, class_ids(config.classify))
         except ValueError as error:
             raise PlanError(f"{name}.policy: {error}") from error
 

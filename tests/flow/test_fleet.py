@@ -122,9 +122,11 @@ async def test_foreign_pages_change_nothing(
 
 
 async def test_our_own_page_may_change_things(app: Application) -> None:
-    """As may whoever is no page."""
+    """With the header that no foreign page can set; whoever is no page needs none."""
     headers = ("Origin: http://localhost", "Sec-Fetch-Site: same-origin")
-    assert (await post(app, "/api/replicas/plain/0/drain", *headers)).status == 200
+    assert (await post(app, "/api/replicas/plain/0/drain", *headers)).status == 403
+    marked = (*headers, "x-specroute-csrf: 1")
+    assert (await post(app, "/api/replicas/plain/0/drain", *marked)).status == 200
     assert replicas(app)[0]["draining"]
     assert (await get(app.admin_url, "/api/replicas/plain/0/drain")).status == 405
 

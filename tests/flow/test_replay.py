@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from policies.registry import build_policy
+from policies.registry import build_any_policy
 from policies.types import Arm, ArmId
 from router.cli.admin import fetch_state
 from router.recommend.render import recommend, text
@@ -35,10 +35,10 @@ async def test_the_log_of_a_proxy_can_be_replayed(
     assert (len(log.entries), log.unreadable) == (len(lines), 0)
     assert log.arms == (Arm(ArmId("plain"), "none", baseline=True), Arm(ArmId("fast"), "mtp", 3))
     assert all(entry.moment is not None for entry in log.entries)
-    found = replay(log, build_policy("fixed", {"arm": "fast"}, log.arms), Settings())
+    found = replay(log, build_any_policy("fixed", {"arm": "fast"}, log.arms), Settings())
     assert found.shares == {"plain": 0.0, "fast": 1.0}
     assert "50 are the least" in found.overall.refused[0]
-    again = probabilities(log, build_policy("net_gain", {}, log.arms), Settings())
+    again = probabilities(log, build_any_policy("net_gain", {}, log.arms), Settings())
     assert again.sum(axis=1).round(9).tolist() == [1.0] * len(lines)
 
 
