@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ import orjson
 import typer
 import yaml
 
-from router.cli.admin import WHICH_PORT
+from router.cli.admin import TOKEN_VARIABLE, WHICH_PORT, credentials
 from router.errors import ConfigError
 from router.experiments.report import gain_text, variant_text
 
@@ -45,7 +46,9 @@ def _call(url: str, method: str, path: str, body: object | None = None) -> Any:
         raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
     address = url.rstrip("/") + path
     data = None if body is None else orjson.dumps(body)
-    request = urllib.request.Request(address, data=data, method=method)  # noqa: S310 - checked
+    request = urllib.request.Request(  # noqa: S310 - checked
+        address, data=data, method=method, headers=credentials()
+    )
     request.add_header("Content-Type", "application/json")
     try:
         with _DIRECT.open(request, timeout=_TIMEOUT_S) as response:
@@ -69,7 +72,8 @@ def _reason(error: urllib.error.HTTPError) -> str:
         except (OSError, ValueError, LookupError, TypeError):
             said = None
     if isinstance(said, str):
-        return said
+        unauthorized = error.code == HTTPStatus.UNAUTHORIZED
+        return f"{said}; set {TOKEN_VARIABLE} to it" if unauthorized else said
     return f"{error.url} answered {error.code}; is --url the admin port of specroute? {WHICH_PORT}"
 
 

@@ -72,12 +72,14 @@ class Guard:
         expiry, _, signature = request.cookies.get(COOKIE, "").partition(".")
         if not (expiry.isascii() and expiry.isdecimal()):
             return False
-        signed = hmac.compare_digest(self._sign(expiry).encode(), signature.encode())
+        signed = hmac.compare_digest(
+            self._sign(expiry).encode(), signature.encode("utf-8", "surrogatepass")
+        )
         return signed and self._clock.wall() < int(expiry)
 
     def _right(self, shown: str) -> bool:
         assert self._token is not None
-        return hmac.compare_digest(shown.encode(), self._token)
+        return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), self._token)
 
     def _sign(self, expiry: str) -> str:
         return hmac.digest(self._key, expiry.encode(), "sha256").hex()

@@ -77,8 +77,12 @@ class StageBody(Body):
     """A step of the ramp."""
 
     share: float = Field(description="Of the units, in (0, 1].")
-    dwell_s: float = Field(3600.0, description="How long it lasts at least, in seconds.")
-    min_requests: int = Field(200, description="Requests that each side must have had in it.")
+    dwell_s: float = Field(
+        3600.0, le=31 * 86400, description="How long it lasts at least, in seconds."
+    )
+    min_requests: int = Field(
+        200, le=1_000_000_000, description="Requests that each side must have had in it."
+    )
 
 
 class GuardBody(Body):

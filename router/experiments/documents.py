@@ -71,14 +71,19 @@ def experiment_json(experiment: Experiment) -> dict[str, Any]:
 def of_document(data: bytes) -> Book:
     """The book as it was kept; experiments that cannot be understood are left out.
 
-    >>> of_document(b"x"), of_document(b'{"off": true, "experiments": [{}]}').off
-    (Book(experiments={}, off=False), True)
+    Whether speculation is off must be legible: where it is not, it is off.
+
+    >>> of_document(b"x"), of_document(b'{"off": false, "experiments": [{}]}')
+    (Book(experiments={}, off=True), Book(experiments={}, off=False))
     """
     try:
         kept = orjson.loads(data)
-        off, listed = kept["off"] is True, list(kept["experiments"])
+        off = kept["off"] is not False
     except (ValueError, LookupError, TypeError):
-        return Book()
+        return Book(off=True)
+    listed = kept.get("experiments")
+    if not isinstance(listed, list):
+        listed = []
     experiments: dict[ExperimentName, Experiment] = {}
     for entry in listed:
         known = _experiment(entry)

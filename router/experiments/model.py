@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NewType
@@ -130,8 +131,8 @@ class Stage:
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
             raise ValueError(f"share must be within (0, 1], not {self.share:g}")
-        if self.dwell_s < 0 or self.min_requests < 0:
-            raise ValueError("dwell_s and min_requests must not be negative")
+        if not 0 <= self.dwell_s < math.inf or self.min_requests < 0:
+            raise ValueError("dwell_s and min_requests must be finite and not negative")
 
 
 DEFAULT_STAGES = tuple(Stage(share) for share in (0.01, 0.05, 0.25, 0.5))

@@ -144,7 +144,8 @@ class Trials:
         document = await self._store.get(book_key(self._prefix))
         version = document.version if document else 0
         if version != self._version:
-            self._book = of_document(document.data) if document else Book()
+            # A store that was emptied does not turn speculation on again; an order does.
+            self._book = of_document(document.data) if document else Book(off=self._book.off)
             self._version = version
             self._renew()
 

@@ -75,13 +75,13 @@ class KeyRing:
         Raises:
             StoreError: The store did not answer; what was read before holds.
         """
-        if self._secret is None:
-            self._secret = await hashing_secret(store, prefix)
         document = await store.get(keys_key(prefix))
         version = document.version if document else 0
-        if version != self._version:
+        if version != self._version or self._secret is None:
+            # With the keys the secret is read again: a store that was emptied has another one.
+            secret = await hashing_secret(store, prefix)
+            self._secret, self._version = secret, version
             self._keys = of_document(document.data) if document else {}
-            self._version = version
 
 
 class KeyDesk:

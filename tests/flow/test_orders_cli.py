@@ -7,9 +7,11 @@ import json
 from functools import partial
 from pathlib import Path
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
+from router.cli.admin import TOKEN_VARIABLE
 from router.cli.main import CONFIG_EXIT, app
 from router.errors import ConfigError
 from tests.support import flow_wire as wire
@@ -109,3 +111,20 @@ async def test_an_operator_s_day(
         assert (code, "acme  valid" in out, key.strip() in out) == (0, True, False)
         assert (await run(proxy, "tenant", "key", "revoke", out.split()[0]))[0] == 0
         await until(proxy, chat, 401)
+
+
+async def test_orders_go_with_the_token_of_the_environment(
+    plain: ScriptedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator throws the kill switch where the admin port asks for one."""
+    file = write(config_of(pool("plain", plain), folder=tmp_path), tmp_path / "specroute.yaml")
+    settings = yaml.safe_load(file.read_text())
+    settings["admin"] = {**settings.get("admin", {}), "token": "t0ken-of-the-admin-port"}
+    file.write_text(yaml.safe_dump(settings))
+    async with serving(file) as proxy:
+        monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+        code, _, told = await run(proxy, "experiment", "stop", "--all")
+        assert (code, TOKEN_VARIABLE in told) == (CONFIG_EXIT, True)
+        monkeypatch.setenv(TOKEN_VARIABLE, "t0ken-of-the-admin-port")
+        code, out, _ = await run(proxy, "experiment", "stop", "--all")
+        assert (code, out) == (0, "speculation is off: all requests decode plainly\n")

@@ -72,7 +72,9 @@ async def test_a_bearer_gets_in(client: Client, shown: str) -> None:
     assert await status(client, "POST", "/api/reload", headers) == 200
 
 
-@pytest.mark.parametrize("shown", ["", "Bearer", "Bearer no", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+@pytest.mark.parametrize(
+    "shown", ["", "Bearer", "Bearer no", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \udcff"]
+)
 async def test_other_credentials_do_not(client: Client, shown: str) -> None:
     """Neither in part nor in another scheme."""
     assert await status(client, "GET", "/api/state", {"Authorization": shown}) == 401
@@ -99,7 +101,9 @@ async def test_logging_out_ends_it(client: Client) -> None:
     assert await status(client, "GET", "/api/state", {}) == 401
 
 
-@pytest.mark.parametrize("forged", ["", "9999999999.", "9999999999.00", "x.y", "٣.00"])
+@pytest.mark.parametrize(
+    "forged", ["", "9999999999.", "9999999999.00", "9999999999.\udcff", "x.y", "٣.00"]
+)
 async def test_forged_sessions_are_refused(client: Client, forged: str) -> None:
     """Only what this process signed counts."""
     headers = (

@@ -65,7 +65,7 @@ def test_what_cannot_be_understood_is_left_out() -> None:
     spoiled: list[Any] = [3, {}, {"plan": good["plan"]}]
     spoiled.append({**good, "standing": {**good["standing"], "stage": 2}})
     spoiled.append({**good, "standing": {**good["standing"], "status": "flying"}})
-    data = orjson.dumps({"off": "yes", "experiments": [*spoiled, good]})
+    data = orjson.dumps({"off": False, "experiments": [*spoiled, good]})
     assert of_document(data) == Book({FULL.name: experiment})
 
 
@@ -119,3 +119,11 @@ def test_a_plan_that_cannot_be_used_says_why(more: dict[str, Any], expected: str
     """In words, with the member."""
     with pytest.raises(PlanError, match=expected):
         read_plan({**GIVEN, **more})
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b'{"off":true', b'{"off":true,"experiments":null}', b'{"off":"yes"}']
+)
+def test_a_kill_switch_that_cannot_be_read_is_thrown(data: bytes) -> None:
+    """Plain decoding is what nothing can be wrong with."""
+    assert of_document(data) == Book(off=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
@@ -205,6 +206,8 @@ def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> 
         (lambda: Guard(GuardKind.TPOT_P95, 0.9), "ratio of at least 1"),
         (lambda: Guard(GuardKind.ERRORS, 1.5), "share within"),
         (lambda: Stage(0.0), "share must be within"),
+        (lambda: Stage(0.5, dwell_s=math.inf), "must be finite"),
+        (lambda: Stage(0.5, dwell_s=math.nan), "must be finite"),
     ],
 )
 def test_parts_of_a_plan_that_cannot_be_are_refused(make: Any, words: str) -> None:

@@ -200,6 +200,18 @@ async def test_the_kill_switch_is_the_document_s_or_the_configuration_s() -> Non
     assert process.trials.rules.off
 
 
+async def test_a_store_that_was_emptied_does_not_undo_the_kill_switch() -> None:
+    """Where nothing is known of it any more, what was ordered last holds."""
+    made, _ = await begun(1)
+    [process] = made.processes
+    await made.desk.switch(on=False, who="ops", why="incident")
+    await made.refresh()
+    assert isinstance(made.store, MemoryStore)
+    made.store._documents.clear()
+    await made.refresh()
+    assert process.trials.rules.off
+
+
 async def test_orders_that_do_not_fit_change_nothing() -> None:
     """And leave no line."""
     made, _ = await begun(1)

@@ -153,3 +153,14 @@ async def test_wishes_count_for_who_may_have_them(world: World) -> None:
     assert wish(entitled, (("x-specroute-pool", ""),)) == NO_WISH
     for tenant in (other, book.tenant(())):
         assert wish(tenant, headers) == NO_WISH
+
+
+async def test_keys_made_after_the_store_was_emptied_hold(world: World) -> None:
+    """Its new secret is read with them; those from before are gone."""
+    before = [await world.key(), await world.key()]
+    world.store._documents.clear()
+    world.store._secrets.clear()
+    key = await world.key()
+    now = world.clock.wall()
+    assert world.ring.tenant(key, now) == ACME
+    assert [world.ring.tenant(old, now) for old in before] == [None, None]
