@@ -105,9 +105,10 @@ class Pipeline:
             RequestError: It is answered by an error of ours; the sink has not been started.
         """
         tenant = self._tenants.tenant(raw.headers)
-        bill, admission = self._quotas.take(tenant.id), self._admission
+        who = tenant.limited_as or tenant.id
+        bill, admission = self._quotas.take(who), self._admission
         try:
-            with admission.try_enter(tenant.id) or await admission.wait(tenant.id) as held:
+            with admission.try_enter(who) or await admission.wait(who) as held:
                 await self._serve(raw, sink, Guest(tenant, held, bill))
         finally:
             bill.settle(0)  # whoever was answered has settled already
@@ -137,7 +138,7 @@ class Pipeline:
             method=raw.method,
             segment=segment,
             session=session,
-            tenant=guest.place.tenant,
+            tenant=guest.tenant.id,
             queue_s=guest.place.queue_s,
             sides=placed.sides,
             experiment=placed.told,
@@ -168,7 +169,7 @@ class Pipeline:
             path_qs=raw.path_qs,
             headers=self._tenants.passed_on(raw.headers),
             method=raw.method,
-            tenant=guest.place.tenant,
+            tenant=guest.tenant.id,
             queue_s=guest.place.queue_s,
         )
         await route.relay.run(

@@ -22,6 +22,7 @@ from router.types import ANONYMOUS, Classification, Headers, ParsedRequest
 
 OFF, HELD_OUT, PINNED, WISHED, TRIED = "off", "holdout", "pinned", "wish", "experiment"
 """What stands in the place of a policy where none was asked."""
+SETTLED = frozenset((OFF, HELD_OUT, PINNED, WISHED, TRIED))
 
 _HOLDOUT_SALT = "holdout"
 _HOLDOUT_SIDES = {variant: (side_arm(HOLDOUT, 0, variant),) for variant in Variant}

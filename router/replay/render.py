@@ -24,6 +24,7 @@ def replay_json(log: Log, policy: str, found: Replayed) -> dict[str, Any]:
         "policy": policy,
         "logged_by": logged_by(log),
         "requests": len(log.entries),
+        "settled_before": found.settled,
         "unreadable_lines": log.unreadable,
         "from": log.entries[0].decided,
         "to": log.entries[-1].ended,
@@ -75,6 +76,11 @@ def render(log: Log, policy: str, found: Replayed) -> RenderableType:
         f"{log.model}: {policy} on {len(log.entries):,} decisions of {', '.join(logged_by(log))}",
         f"it would give {shares}",
     ]
+    if found.settled:
+        lines.append(
+            f"{found.settled:,} of them were settled before any policy was asked (holdout, "
+            "experiments, pins): they are learned from, and not judged"
+        )
     if log.unreadable:
         lines.append(f"{log.unreadable:,} lines could not be read")
     told = [f"{name}: refused: {why}" for name, of in rows.items() for why in of.refused]

@@ -8,7 +8,7 @@ judged with the past that was logged, not with one that it would have made for i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,6 +27,7 @@ from router.estimates.knowing import Knowing
 from router.estimates.layout import BLOCK_S, Cells, keep_largest, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import Snapshot, SnapshotBuilder
+from router.experiments.placing import SETTLED
 from router.replay.lines import Entry, Log
 from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.types import POOLED
@@ -59,12 +60,14 @@ class Replayed:
         classes: Each by itself.
         shares: Share of requests the policy would give each arm.
         logged_shares: And the shares they had.
+        settled: Requests of the log that no policy was asked about; they are not judged.
     """
 
     overall: Answer
     classes: Mapping[ClassId, Answer]
     shares: Mapping[ArmId, float]
     logged_shares: Mapping[ArmId, float]
+    settled: int = 0
 
 
 def replay(
@@ -81,10 +84,13 @@ def replay(
     Raises:
         ConfigError: The policy looks at what the log does not hold.
     """
+    judged = drawn(log)
+    if not judged.entries:
+        raise ConfigError(f"no policy drew any of the {len(log.entries)} decisions in the log")
     wanted = probabilities(log, policy, settings, expected=expected, progress=progress)
-    logged = as_arrays(log)
+    logged = as_arrays(judged)
     baseline = next(index for index, arm in enumerate(log.arms) if arm.baseline)
-    class_ids = np.array([entry.trial.class_id for entry in log.entries])
+    class_ids = np.array([entry.trial.class_id for entry in judged.entries])
     answers = {}
     for name in sorted(set(class_ids.tolist())):
         rows = class_ids == name
@@ -98,6 +104,18 @@ def replay(
         answers,
         dict(zip(names, wanted.mean(axis=0).tolist(), strict=True)),
         dict(zip(names, taken.tolist(), strict=True)),
+        len(log.entries) - len(judged.entries),
+    )
+
+
+def drawn(log: Log) -> Log:
+    """The log without what was settled before any policy was asked: holdout, experiments, pins.
+
+    A hash decided there, or an operator: no probability says how it could have gone otherwise.
+    What these requests showed is learned from as in the proxy.
+    """
+    return replace(
+        log, entries=tuple(entry for entry in log.entries if entry.policy not in SETTLED)
     )
 
 
@@ -133,17 +151,18 @@ def probabilities(
     expected: Expectations | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FloatArray:
-    """What the policy would have drawn by, shape (entries, arms).
+    """What the policy would have drawn by, shape (entries that were drawn, arms).
 
     Raises:
         ConfigError: The policy looks at what the log does not hold.
     """
-    if isinstance(policy, ContextPolicy):
-        _check_moments(log, policy.name)
     past = _Books(log, policy, settings, expected)
+    judged = drawn(log)
+    if isinstance(policy, ContextPolicy):
+        _check_moments(judged, policy.name)
     place = {arm.arm_id: index for index, arm in enumerate(log.arms)}
-    found = np.zeros((len(log.entries), len(place)))
-    for row, entry in enumerate(log.entries):
+    found = np.zeros((len(judged.entries), len(place)))
+    for row, entry in enumerate(judged.entries):
         plan = past.plan(entry.decided)
         # Arms that came to the route later were not there to be chosen.
         excluded = [

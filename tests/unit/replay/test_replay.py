@@ -164,3 +164,20 @@ def test_a_policy_of_moments_needs_them_in_every_line() -> None:
     """The reason says who decided without looking."""
     with pytest.raises(ConfigError, match="decided by thompson"):
         probabilities(log_of([entry(0)]), Least(), Settings())
+
+
+def test_what_no_policy_drew_is_learned_from_and_not_judged() -> None:
+    """A holdout in the log neither refuses the answer nor stands in it."""
+    made = build_policy("fixed", {"arm": "fast"}, ARMS)
+    held = [
+        entry(
+            number, PLAIN, policy="holdout", propensity=1.0, probabilities={PLAIN: 1.0, FAST: 0.0}
+        )
+        for number in range(400, 500)
+    ]
+    found = replay(log_of([*both(400), *held]), made, Settings())
+    alone = replay(log_of(both(400)), made, Settings())
+    assert (found.settled, alone.settled) == (100, 0)
+    assert found.overall == alone.overall
+    with pytest.raises(ConfigError, match="no policy drew"):
+        replay(log_of(held), made, Settings())

@@ -164,3 +164,12 @@ async def test_keys_made_after_the_store_was_emptied_hold(world: World) -> None:
     now = world.clock.wall()
     assert world.ring.tenant(key, now) == ACME
     assert [world.ring.tenant(old, now) for old in before] == [None, None]
+
+
+async def test_limits_of_strangers_are_those_of_all_together(world: World) -> None:
+    """A credential made up for each request is no way around them; without limits each is its own."""
+    one, two = (("authorization", "Bearer a"),), (("authorization", "Bearer b"),)
+    limited = world.book(known=[{"id": "anonymous", "tokens_per_minute": 60}])
+    assert limited.tenant(one).id != limited.tenant(two).id
+    assert [limited.tenant(of).limited_as for of in (one, two, ())] == [ANONYMOUS] * 3
+    assert world.book().tenant(one).limited_as is None
