@@ -449,6 +449,7 @@ class Application:
             "ready": self.not_ready() is None,
             "not_ready": self.not_ready(),
             "uptime_s": self._clock.monotonic() - self._started,
+            "speculation_off": self._ground.trials.rules.off,
             "requests": self._requests,
             "in_flight": sum(of.requests for of in (*self._retired, self._current)),
             "on_earlier_configurations": sum(of.requests for of in self._retired),

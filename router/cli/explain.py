@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from router.experiments.placing import SETTLED
+
 UNKNOWN = "–"
 
 
@@ -21,6 +23,8 @@ def _why(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "asked for", f"{of['model']}, {of['endpoint']}{streamed}"
     yield "class", f"{of['class']}, {of['confidence']:.0%} sure, by {of['class_reason']}"
     yield "segment", of["segment"] or "none told apart"
+    if of.get("experiment"):
+        yield "experiment", of["experiment"]
     yield "policy", f"{of['policy']}, by snapshot {of['snapshot']}"
 
 
@@ -30,7 +34,9 @@ def _candidates(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if pool in of["excluded"]:
             said.append(f"out: {of['excluded'][pool].replace('_', ' ')}")
         if pool == of["arm"]:
-            said.append(f"drawn, with probability {of['propensity']:.1%}")
+            settled = of["policy"] in SETTLED
+            drawn = f"drawn, with probability {of['propensity']:.1%}"
+            said.append(f"settled before any draw: {of['policy']}" if settled else drawn)
         yield pool, "; ".join(said)
 
 

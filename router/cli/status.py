@@ -78,7 +78,12 @@ def _admission(admission: dict[str, Any], workers: int) -> str:
 
 
 def _notes(state: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with workers and with the configuration's last reload."""
+    """What is out of the ordinary with workers and with the configuration's last reload."""
+    if any(worker.get("speculation_off") for worker in state["workers"]):
+        yield (
+            "speculation is off: all requests decode plainly, until "
+            "`specroute experiment stop --all --undo` or `speculation: true` in the configuration"
+        )
     for worker in state["workers"]:
         if not worker["answers"]:
             yield f"worker {worker['number']} does not answer: {worker['not_ready']}"

@@ -43,6 +43,7 @@ def silent_worker(number: int, pid: int | None, why: str) -> State:
         "ready": False,
         "not_ready": why,
         "uptime_s": None,
+        "speculation_off": None,
         "requests": None,
         "in_flight": None,
         "on_earlier_configurations": None,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from router.app import Application
+from router.cli.status import render_state
 from router.config.models import Config
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
@@ -60,6 +63,13 @@ async def two(start: Start, config: Config, monkeypatch: pytest.MonkeyPatch) -> 
     """Two proxies on one store, which look at what was measured when the test says so."""
     monkeypatch.setattr("router.app.LOOK_S", 3600.0)
     return [await start(config), await start(config)]
+
+
+def text_of(state: dict[str, Any]) -> str:
+    """What `specroute status` prints."""
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render_state(state))
+    return console.export_text()
 
 
 async def order(app: Application, path: str, body: object | None = None) -> Reply:
@@ -193,6 +203,7 @@ async def test_the_kill_switch_holds_for_all_traffic(two: list[Application]) -> 
     assert set((await sides(*two)).values()) == {None}
     metrics = (await get(first.admin_url, "/metrics")).body.decode()
     assert "specroute_speculation_off 1.0" in metrics
+    assert "speculation is off" in text_of(second.state())
     assert 'specroute_experiment_share{experiment="try"} 1.0' in metrics
     await order(second, "/api/speculation", {"on": True})
     await refreshed(*two)

@@ -8,6 +8,9 @@ const RESTING = new Set(["up"]);
 // Lines for the top of every page: {text, mild}.
 export function troubles(state) {
   const lines = [];
+  if (state.workers.some((worker) => worker.speculation_off)) {
+    lines.push({ text: ["Speculation is off: all requests decode plainly, until `specroute experiment stop --all --undo` or `speculation: true` in the configuration"] });
+  }
   for (const worker of state.workers) {
     if (!worker.answers) lines.push({ text: [`Worker ${worker.number} does not answer: ${worker.not_ready}`] });
   }

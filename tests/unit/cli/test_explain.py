@@ -38,3 +38,15 @@ def test_what_was_not_measured_is_a_dash() -> None:
     assert "served by  nobody" in text
     assert "– to the first token, – a token" in text
     assert "speculation" not in text
+
+
+def test_what_was_settled_is_not_called_drawn() -> None:
+    """An experiment's side, by name."""
+    made = decision_record(context(), decision(FAST), outcome(Status.OK), wall=1.0).as_json() | {
+        "policy": "experiment",
+        "experiment": "try/treatment",
+    }
+    text = explanation(made)
+    assert "settled before any draw: experiment" in text
+    assert "try/treatment" in text
+    assert "drawn, with" not in text
