@@ -8,12 +8,13 @@ empty, and a name instead of figures where what stands there cannot be true.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from policies.types import SpecUsage
 from policies.values import value
-from router.engines.base import count, member
+from router.engines.base import Reading, cached_told, choices_asked, count, member, tokens_told
+from router.types import ParsedRequest
 
 MOST_WITHOUT_REJECTION = 200
 """Steps with a draft after which one in which everything was accepted is a broken meter."""
@@ -326,3 +327,21 @@ def _only(record: object) -> object:
     if isinstance(record, list):
         return record[0] if len(record) == 1 else None
     return record
+
+
+def reading_with(
+    record: Callable[[Mapping[str, Any], int | None], Found | None],
+    request: ParsedRequest,
+    answer: Mapping[str, Any],
+) -> Reading:
+    """Tokens from `usage`, which the engine always owes, and acceptance from one kind of record.
+
+    Of several choices neither can be told apart; what the prompt was still can.
+    """
+    tokens, prompt_tokens = tokens_told(answer)
+    cached = cached_told(answer)
+    if choices_asked(request) > 1:
+        return Reading(prompt_tokens=prompt_tokens, cached_tokens=cached)
+    unread = ("usage.completion_tokens",) if tokens is None else ()
+    found = record(answer, tokens) or Found()
+    return Reading(tokens, prompt_tokens, found.spec, (*unread, *found.unread), cached)

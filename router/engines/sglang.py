@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from router.engines.base import Ask, Reading, cached_told, choices_asked, tokens_told
-from router.engines.records import sglang_record
+from router.engines.base import Ask, Reading
+from router.engines.records import reading_with, sglang_record
 from router.engines.rule import StepRule
 from router.engines.splice import set_member
 from router.engines.usage import USAGE_IS_ASKED_FOR, with_usage
@@ -51,15 +51,7 @@ class Sglang:
 
     def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
         """Tokens from `usage`, acceptance from `sglext` or `meta_info`."""
-        tokens, prompt_tokens = tokens_told(answer)
-        cached = cached_told(answer)
-        if choices_asked(request) > 1:
-            return Reading(prompt_tokens=prompt_tokens, cached_tokens=cached)
-        unread = ("usage.completion_tokens",) if tokens is None else ()
-        found = sglang_record(answer, tokens)
-        if found is None:
-            return Reading(tokens, prompt_tokens, unread=unread, cached_tokens=cached)
-        return Reading(tokens, prompt_tokens, found.spec, (*unread, *found.unread), cached)
+        return reading_with(sglang_record, request, answer)
 
     def gauges(self, text: str) -> ReplicaGauges:
         """Requests over all its engines, and the mean use of their caches."""

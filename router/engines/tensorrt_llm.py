@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from router.engines.base import Ask, Reading, cached_told, choices_asked, tokens_told
-from router.engines.records import tensorrt_record
+from router.engines.base import Ask, Reading
+from router.engines.records import reading_with, tensorrt_record
 from router.engines.usage import with_usage
 from router.fleet.gauges import UNKNOWN, ReplicaGauges, samples, total
 from router.types import ParsedRequest
@@ -38,15 +38,7 @@ class TensorRtLlm:
 
     def read(self, request: ParsedRequest, answer: Mapping[str, Any]) -> Reading:
         """Tokens from `usage`, steps from the mean at the choice."""
-        tokens, prompt_tokens = tokens_told(answer)
-        cached = cached_told(answer)
-        if choices_asked(request) > 1:
-            return Reading(prompt_tokens=prompt_tokens, cached_tokens=cached)
-        unread = ("usage.completion_tokens",) if tokens is None else ()
-        found = tensorrt_record(answer, tokens)
-        if found is None:
-            return Reading(tokens, prompt_tokens, unread=unread, cached_tokens=cached)
-        return Reading(tokens, prompt_tokens, found.spec, (*unread, *found.unread), cached)
+        return reading_with(tensorrt_record, request, answer)
 
     def gauges(self, text: str) -> ReplicaGauges:
         """Requests that run and wait, and the use of its cache."""
