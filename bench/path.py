@@ -61,6 +61,7 @@ from router.observe.recorder import Recorder, trial_of
 from router.pipeline import Pipeline, RawRequest, RouteParts
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan
+from router.sentinel.repeats import Sentinel
 from router.stores.base import CounterStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
@@ -185,9 +186,10 @@ class Answering:
         *,
         extra: Callable[..., Headers],
         finish: Callable[[Outcome], None],
+        heard: object = None,
     ) -> None:
         """Reports the outcome of the arm that was chosen."""
-        del ctx, sink, extra
+        del ctx, sink, extra, heard
         finish(self.outcomes[decision.arm_id])
 
 
@@ -246,6 +248,9 @@ class Walk:
             tenants=TenantBook(Tenants(), KeyRing(), self.clock),
             quotas=Quotas(self.clock),
             rules=Rules,
+            sentinel=Sentinel(
+                self.writer, self.clock, uniform=uniform, counted=self.metrics.repeated
+            ),
             response_headers=True,
         )
 

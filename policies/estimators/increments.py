@@ -22,6 +22,12 @@ field                  sum of
 `checked`, `invalid`   answers whose demanded structure could be judged, and those that lack it
 `finished`             answers that had to have a structure and told how they ended
 `truncated`            of these, those that were cut at the limit of length
+`repeat.n`             answers that were compared with the baseline's to the same request
+`repeat.<finding>`     of these, by what their first difference is (`router.sentinel.compare`)
+`repeat.worse`         those without the structure, or cut, where the baseline's was not
+`repeat.better`        the other way round
+`repeat.longer`        those longer than the baseline's by more than a tenth
+`repeat.shorter`       the other way round
 `held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
 `e2e.<i>`              the same, of streamed answers
@@ -87,8 +93,19 @@ _TTFT, _TPOT, _E2E, _QUEUE, _OVER = (
     tuple(f"{name}.{index}" for index in range(histogram.MAX_INDEX + 1)) for name in LATENCIES
 )
 _COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
+STRUCTURE = ("checked", "invalid", "finished", "truncated")
+"""Fields of answers that had to have a structure."""
+
+REPEATS = (
+    *("repeat.n", "repeat.same", "repeat.tie", "repeat.unread"),
+    *("repeat.odd", "repeat.control", "repeat.unstable"),
+    *("repeat.worse", "repeat.better", "repeat.longer", "repeat.shorter"),
+)
+"""Fields of answers that were compared with the baseline's to the same request."""
+
 _EFFECTS = frozenset(
     (
+        *STRUCTURE,
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
     )
