@@ -45,8 +45,8 @@ STALE_S = 60.0
 LONGEST_S = 120.0
 """For one repeat."""
 
-_BURST_S = 30.0
-"""Time that may be saved up."""
+_FIRST_S, _BURST_S = 5.0, 30.0
+"""Time that may be spent in the beginning, and that may be saved up at most."""
 
 _OK = 200
 
@@ -70,7 +70,7 @@ class Waiting:
 class _Route:
     config: SentinelConfig
     waiting: deque[Waiting] = field(default_factory=deque)
-    saved_s: float = 0.0
+    saved_s: float = _FIRST_S
     """Time that may be spent."""
 
 
@@ -184,7 +184,7 @@ class Sentinel:
     def served(self, model: str, outcome: Outcome) -> None:
         """Takes that a request of a route was served, of whose time a share may be spent."""
         route = self._routes.get(model)
-        if route is not None and route.config.max_cost > 0.0:
+        if route is not None:
             earned = route.config.max_cost * outcome.e2e_s
             route.saved_s = min(route.saved_s + earned, _BURST_S)
 
@@ -218,7 +218,8 @@ class Sentinel:
         now = self._clock.monotonic()
         while route.waiting and now - route.waiting[0].since > STALE_S:
             self._counted(model, route.waiting.popleft().arm_id, "stale")
-        if not route.waiting or route.saved_s <= 0.0 or not _idle(route, baseline, now):
+        may = route.config.max_cost > 0.0 and route.saved_s > 0.0
+        if not route.waiting or not may or not _idle(route, baseline, now):
             return None
         return route.waiting.popleft()
 
