@@ -26,6 +26,7 @@ from bench import (
     verify_models,
     verify_policies,
     verify_replay,
+    verify_sentinel,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -62,6 +63,11 @@ SECTIONS: dict[str, Section] = {
         "Experiments: false stops, power, coverage, and how soon the brake holds",
         "python -m bench.verify_experiments --seeds 1000",
         lambda: verify_experiments.tables(1000),
+    ),
+    "sentinel": Section(
+        "Sentinel: healthy pools that are quarantined, and how soon damaged ones are",
+        "python -m bench.verify_sentinel --seeds 1000",
+        lambda: verify_sentinel.tables(1000),
     ),
     "attribution": Section(
         "Attribution: tokens per step by class, from counters of whole servers alone",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -82,17 +83,27 @@ def odds_ratios(stratum: Stratum) -> FloatArray:
     hits = stratum.damaged + stratum.control_damaged
     low, high = max(0, hits - stratum.control), min(hits, stratum.tried)
     k = np.arange(low, high + 1)
-    logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, stratum.tried + stratum.control)))))
+    logs = _log_factorials(max(stratum.tried, stratum.control))
     ways = -logs[k] - logs[stratum.tried - k] - logs[hits - k] - logs[stratum.control - hits + k]
+    terms = ways + k * _LOG_ODDS[:, np.newaxis]
+    most = terms.max(axis=1)
+    totals = most + np.log(np.exp(terms - most[:, np.newaxis]).sum(axis=1))
+    likelihoods = terms[:, stratum.damaged - low] - totals
+    ratios: FloatArray = likelihoods[1:] - likelihoods[0]
+    return ratios
 
-    def log_likelihood(odds: float) -> float:
-        terms = ways + k * math.log(odds)
-        most = float(terms.max())
-        total = most + math.log(float(np.exp(terms - most).sum()))
-        return float(terms[stratum.damaged - low]) - total
 
-    borne = log_likelihood(BORNE_ODDS)
-    return np.array([log_likelihood(odds) - borne for odds in _ODDS])
+_LOG_ODDS = np.log((BORNE_ODDS, *_ODDS))
+
+
+def _log_factorials(largest: int) -> FloatArray:
+    """Of 0 and all numbers up to a power of two above the largest that is wanted."""
+    return _table(largest.bit_length())
+
+
+@lru_cache(maxsize=32)
+def _table(bits: int) -> FloatArray:
+    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, 2**bits + 1)))))
 
 
 def no_evidence() -> FloatArray:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from router.app import Application
+from router.cli.main import app as commands
 from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.settings import EngineSettings, Kind
 from tests.flow.conftest import Start
@@ -159,6 +163,32 @@ async def test_a_quarantine_ends_by_an_order(
     assert (again.status, "not quarantined" in again.json["error"]) == (404, True)
     listed = (await get(app.admin_url, "/api/quarantine")).json
     assert [line["what"] for line in listed["models"][MODEL]["audit"]] == ["quarantined", "lifted"]
+
+
+async def run(app: Application, *arguments: str) -> str:
+    """One command, in a thread of this process: what it says."""
+    invoke = partial(CliRunner().invoke, commands, [*arguments, "--url", app.admin_url])
+    result = await asyncio.to_thread(invoke)
+    return result.stdout or str(result.exception)
+
+
+async def test_an_operator_sees_and_lifts_it_from_the_command_line(
+    engines: AsyncExitStack, start: Start, tmp_path: Path
+) -> None:
+    """With the reason in figures."""
+    clock = ManualClock()
+    app, bad = await fleet(Kind.VLLM, engines, start, tmp_path, clock)
+    assert await run(app, "quarantine") == "nothing is quarantined\n"
+    bad.service.command([Fault(FaultKind.DAMAGE_TOOLS, every=2)])
+    await asked(app, 150, clock)
+    [found] = quarantines(app)
+    line = await run(app, "quarantine")
+    assert line.startswith(f"{MODEL}  bad  {found['class']}  quarantined, until 20")
+    assert line.strip().endswith(found["why"])
+    where = (MODEL, "bad", found["class"])
+    assert "serves" in await run(app, "quarantine", "lift", *where, "--why", "mended")
+    assert "not quarantined" in await run(app, "quarantine", "lift", *where)
+    assert await run(app, "quarantine") == "nothing is quarantined\n"
 
 
 async def test_it_ends_after_its_time_and_lasts_twice_as_long_when_it_was_no_good(

@@ -18,7 +18,7 @@ from tests.support.flow_world import always, cell, config_of, in_flight, pool
 
 CANARY = "zyzzyva"
 ALL = {"share": 1.0, "max_cost": 1.0}
-GREEDY = {"temperature": 0}
+GREEDY: dict[str, Any] = {"temperature": 0}
 
 
 async def serve(

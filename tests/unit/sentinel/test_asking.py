@@ -46,7 +46,7 @@ def test_what_is_asked_again(
 
 def test_the_same_is_asked_and_log_probabilities_where_they_are_told() -> None:
     """Nothing else changes but that nothing is stored."""
-    asked = {"temperature": 0, "stream": True, "stop": ["x"]}
+    asked: dict[str, Any] = {"temperature": 0, "stream": True, "stop": ["x"]}
     body = repeat_body(request(**asked), logprobs=True)
     assert body is not None
     sent = json.loads(body)
