@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policies.estimators.increments import effect_fields
 from policies.types import ArmId, ClassId, Counts
 from router.estimates.layout import CellKey, Cells
 from router.experiments.model import ExperimentName, Variant
@@ -58,12 +57,18 @@ def side_of(arm_id: ArmId) -> Side | None:
 
 
 def side_cells(
-    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts
+    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts, effects: Counts
 ) -> tuple[tuple[CellKey, Counts], ...]:
-    """What a request adds to its sides; to the holdout, which all are in, only what bears on it."""
+    """What a request adds to its sides; to the holdout, which all are in, only what bears on it.
+
+    Args:
+        sides: They.
+        class_id: Its class.
+        sums: What it adds to its class.
+        effects: What of that bears on effects (`increments.effect_fields`).
+    """
     return tuple(
-        ((side, class_id, POOLED), effect_fields(sums) if _is_holdout(side) else sums)
-        for side in sides
+        ((side, class_id, POOLED), effects if _is_holdout(side) else sums) for side in sides
     )
 
 
