@@ -90,8 +90,10 @@ SIZES: Final = {"2 KB": (2_000, 240), "64 KB": (64_000, 40), "1 MB": (1_000_000,
 """Size of a body and how many different ones there are."""
 FEW: Final = 100
 """Bodies so large that fewer are sent."""
-FLUSH_EVERY: Final = 100
+FLUSH_EVERY: Final = 25
 """Requests, each sent twice, between two flushes: 200 a second at the default interval."""
+_DECISIONS: Final = 250
+"""Lines of a flush of the decision log."""
 _SIDES: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
 """Of a request that is not held out, while others are: as by default."""
 BUDGETS: Final = {
@@ -472,7 +474,7 @@ async def _store_flushes(folder: Path, store: EmbeddedStore, rounds: int) -> Non
 
 async def _log_flushes(folder: Path, rounds: int) -> None:
     walked = Walk(folder, MemoryStore(SystemClock()))
-    made = [walked.apart(body) for body in bodies(2_000, FLUSH_EVERY)]
+    made = [walked.apart(body) for body in bodies(2_000, _DECISIONS)]
     taken = []
     for _ in range(rounds):
         for ctx, decision, outcome in made:
@@ -481,7 +483,7 @@ async def _log_flushes(folder: Path, rounds: int) -> None:
         await walked.log.flush()
         taken.append(time.thread_time() - began)
     p50, p99 = cuts(taken)
-    title = f"log, {FLUSH_EVERY} decisions, in steps of {LINES_PER_STEP}"
+    title = f"log, {_DECISIONS} decisions, in steps of {LINES_PER_STEP}"
     print(f"| {title} | | {p50 / 1000:.2f} / {p99 / 1000:.2f} | |")
 
 

@@ -19,7 +19,9 @@ HOLDOUT = ExperimentName("holdout")
 """Of everything against the baseline; no experiment can be called so."""
 
 _MARK = "@"
+_HOLDOUT_MARK = f"{_MARK}{HOLDOUT}/"
 _COST = ("y.s.n", "y.s.s", "y.s.q")
+_LEDGER = {stem: tuple((f"{stem}.{name}", name) for name in _COST) for stem in ("out", "rest")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def holdout_counts(sides: tuple[ArmId, ...], sums: Counts) -> dict[str, int]:
     for side in sides:
         if _is_holdout(side) and "y.s.n" in sums:
             stem = "out" if side.endswith(Variant.CONTROL) else "rest"
-            return {f"{stem}.{name}": sums[name] for name in _COST}
+            return {name: sums[of] for name, of in _LEDGER[stem]}
     return {}
 
 
@@ -92,4 +94,4 @@ def sides_in(cells: Cells) -> dict[Side, dict[ClassId, Mapping[str, int]]]:
 
 
 def _is_holdout(side: ArmId) -> bool:
-    return side.startswith(f"{_MARK}{HOLDOUT}/")
+    return side.startswith(_HOLDOUT_MARK)
