@@ -22,7 +22,7 @@ from router.estimates.history import HOURS, History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
 from router.experiments.brake import sudden_harm
-from router.experiments.cells import side_cells, side_of
+from router.experiments.cells import side_of
 from router.experiments.documents import (
     Book,
     as_document,
@@ -37,6 +37,7 @@ from router.experiments.model import Experiment, ExperimentName
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
 from router.stores.base import DocumentStore, SharedStore
+from router.types import POOLED
 
 LOOK_S = 1.0
 """Between two looks; a slot is ten times as long."""
@@ -125,7 +126,7 @@ class Trials:
         tried = tuple(side for side in sides if not side.startswith("@holdout/"))
         if tried:
             hour = int(self._wall() // _HOUR_S)
-            cells: Cells = {key: dict(of) for key, of in side_cells(tried, class_id, sums)}
+            cells: Cells = {(side, class_id, POOLED): dict(sums) for side in tried}
             merge_cells(self._own.setdefault(hour, {}), cells)
 
     # --- The book -----------------------------------------------------------------------------
