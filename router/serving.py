@@ -49,7 +49,8 @@ from router.selection.chooser import Chooser
 from router.selection.expectations import expectations
 from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.sentinel.evidence import Watched
-from router.sentinel.repeats import Baseline, Sentinel
+from router.sentinel.exchange import Baseline
+from router.sentinel.repeats import Sentinel
 from router.sentinel.service import Quality
 from router.simulate.load import load_priors
 from router.stores.base import SharedStore

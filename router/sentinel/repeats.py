@@ -11,30 +11,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from policies.types import ArmId, ClassId, Status
-from policies.values import value
+from policies.types import ArmId, Status
 from router.clock import Clock
 from router.config.models import Sentinel as SentinelConfig
-from router.endpoints.table import FACTS
 from router.estimates.learned import Learned
 from router.estimates.writer import Writer
 from router.fleet.model import RouteFacts
-from router.fleet.state import FleetState, Lease
 from router.outputs.demand import Demand, demand_of
 from router.outputs.judge import UNKNOWN, Judged, judged
 from router.outputs.said import Said
-from router.relay.headers import to_upstream
-from router.relay.transfer import is_event_stream
-from router.relay.upstream import Upstream, UpstreamError, UpstreamRequest
-from router.sentinel.asking import (
-    MOST_ANSWER,
-    TELLS_LOGPROBS,
-    read_repeat,
-    repeat_body,
-    repeatable,
-)
+from router.relay.upstream import UpstreamError
+from router.sentinel.asking import repeatable
 from router.sentinel.compare import Repeat, first_look, repeat_counts, second_look
-from router.types import Headers, Outcome, ParsedRequest, RequestContext
+from router.sentinel.exchange import Baseline, Waiting, ask_again
+from router.types import Outcome, RequestContext
 
 MOST_WAITING = 16
 """Answers of a route that wait for their repeat."""
@@ -47,23 +37,6 @@ LONGEST_S = 120.0
 
 _FIRST_S, _BURST_S = 5.0, 30.0
 """Time that may be spent in the beginning, and that may be saved up at most."""
-
-_OK = 200
-
-
-@value
-class Waiting:
-    """An answer that waits for its repeat; the only place where text of answers is kept."""
-
-    request: ParsedRequest
-    method: str
-    path_qs: str
-    headers: Headers
-    arm_id: ArmId
-    class_id: ClassId
-    said: Said
-    valid: bool | None
-    since: float
 
 
 @dataclass(slots=True)
@@ -107,15 +80,6 @@ class Ear:
                     now,
                 )
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """What a repeat needs of a route."""
-
-    facts: RouteFacts
-    fleet: FleetState
-    upstream: Upstream
 
 
 class Sentinel:
@@ -253,7 +217,7 @@ class Sentinel:
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(LONGEST_S):
-                return await _ask(waiting, baseline, began)
+                return await ask_again(waiting, baseline, began)
         except (UpstreamError, TimeoutError):
             return None  # says nothing about anybody's quality; those who probe it will notice
         finally:
@@ -269,57 +233,3 @@ def _idle(route: _Route, baseline: Baseline, now: float) -> bool:
     index = list(baseline.facts.pools).index(baseline.facts.baseline)
     meets = baseline.fleet.prospects((), now)[index].load
     return 0 < meets <= route.config.max_load
-
-
-async def _ask(waiting: Waiting, baseline: Baseline, now: float) -> Repeat | None:
-    pool = baseline.facts.pools[baseline.facts.baseline]
-    body = repeat_body(waiting.request, logprobs=pool.adapter.name in TELLS_LOGPROBS)
-    lease = None if body is None else baseline.fleet.lease(baseline.facts.baseline, now=now)
-    if body is None or lease is None:
-        return None
-    try:
-        return await _exchange(waiting, baseline.upstream, lease, body)
-    finally:
-        lease.release()
-
-
-class _Body:
-    """Of an answer, up to a limit."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.left = MOST_ANSWER
-
-    def take(self, piece: bytes) -> None:
-        self.left -= len(piece)
-        if self.left >= 0:
-            self.pieces.append(piece)
-
-
-async def _exchange(
-    waiting: Waiting, upstream: Upstream, lease: Lease, body: bytes
-) -> Repeat | None:
-    replica = lease.replica
-    response = await upstream.send(
-        replica,
-        UpstreamRequest(
-            method=waiting.method,
-            path_qs=waiting.path_qs,
-            headers=to_upstream(waiting.headers, api_key=replica.api_key, identity=True),
-            body=body,
-            header_s=replica.header_s,
-            idle_s=replica.idle_s,
-        ),
-    )
-    body_of = _Body()
-    try:
-        if response.status != _OK:
-            return None
-        await response.copy_to(body_of.take)
-        if body_of.left < 0:
-            return None
-        dialect = FACTS[waiting.request.endpoint].dialect
-        streamed = is_event_stream(response)
-        return read_repeat(dialect, b"".join(body_of.pieces), streamed=streamed)
-    finally:
-        response.close()

@@ -19,7 +19,7 @@ from router.errors import StoreError
 from router.estimates.layout import SLOTS_PER_BLOCK, slot_at
 from router.estimates.reader import Past
 from router.sentinel.evidence import Change, Watched, finding, folded, grown, judged, quarantined
-from router.sentinel.model import Book, CellName, Evidence, as_document, of_document
+from router.sentinel.model import Book, CellName, Evidence, Quarantine, as_document, of_document
 from router.stores.base import DocumentStore
 
 _TRIES = 10
@@ -53,8 +53,8 @@ class _Route:
     book: Book = field(default_factory=Book)
     version: int = 0
     """Of the document that it was read from, or written to."""
-    left: dict[CellName, int] = field(default_factory=dict)
-    """Cells that this process has left by itself, and the block in which it did."""
+    left: dict[CellName, Quarantine] = field(default_factory=dict)
+    """Cells that this process has left by itself."""
     barred: Mapping[ClassId, frozenset[ArmId]] = field(default_factory=dict)
     """What requests are kept out of; replaced whole."""
 
@@ -80,8 +80,9 @@ class Quality:
         return lambda class_id: route.barred.get(class_id, _NOBODY)
 
     def book(self, model: str) -> Book:
-        """What is known of a route, as it was read last."""
-        return self._route(model).book
+        """What is known of a route, as it was read last, and what was left here alone."""
+        route = self._route(model)
+        return replace(route.book, quarantines={**route.book.quarantines, **route.left})
 
     def release(self, model: str) -> None:
         """Keeps no pool of a route out any more: its configuration says so."""
@@ -115,9 +116,9 @@ class Quality:
         # What was left here has been judged by everybody's sums once its block is in the book.
         book = route.book
         route.left = {
-            cell: block
-            for cell, block in route.left.items()
-            if max(book.folded, book.since.get(cell, -1)) < block
+            cell: held
+            for cell, held in route.left.items()
+            if max(book.folded, book.since.get(cell, -1)) < _block_at(held.at)
         }
         route.renew()
 
@@ -162,7 +163,7 @@ class Quality:
         for cell, known in found.items():
             why = finding(known, watched.threshold)
             if why is not None and cell not in route.left and not cell[0].startswith("@"):
-                route.left[cell] = _block_at(now)
+                route.left[cell] = Quarantine(now, None, why)
                 _said(model, Change(cell, "left here", why))
         route.renew()
 

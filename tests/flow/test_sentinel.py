@@ -267,7 +267,7 @@ async def test_what_finds_no_room_is_dropped_and_counted(
     "refusal",
     [
         wire.whole(b'{"error":{}}', status="500 Broken"),
-        wire.whole(b'{"error":{}}', status="400 Bad"),
+        wire.whole(b'{"error":{}}', status="404 Bad"),
         b"",
         wire.whole(b"{"),
     ],
@@ -291,6 +291,21 @@ async def test_a_baseline_that_fails_is_no_evidence(
     assert await repeats(app) == {}
     await ask(app.data_url, request_bytes(wire.chat(**GREEDY)))
     await app.repeat()
+    assert await repeats(app) == {"n": 1, "same": 1}
+
+
+async def test_a_baseline_that_tells_no_log_probabilities_is_asked_without(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Some engines refuse them for some requests."""
+    fast.always(wire.llama_chat())
+    plain.then(send(wire.whole(b'{"error":{}}', status="400 Bad")))
+    plain.then(send(wire.llama_chat()))
+    app = await serve(start, plain, fast, tmp_path)
+    await ask(app.data_url, request_bytes(wire.chat(**GREEDY)))
+    await app.repeat()
+    asked = [json.loads(received.body) for received in plain.requests]
+    assert ["logprobs" in body for body in asked] == [True, False]
     assert await repeats(app) == {"n": 1, "same": 1}
 
 
@@ -348,6 +363,37 @@ async def test_nothing_is_repeated_while_the_end_is_near(
         await ask(app.data_url, request_bytes(wire.chat(**GREEDY)))
     await app.repeat()
     assert plain.requests == []
+
+
+async def test_no_client_waits_for_a_repeat_and_no_end_does(
+    monkeypatch: pytest.MonkeyPatch,
+    start: Start,
+    plain: ScriptedBackend,
+    fast: ScriptedBackend,
+    tmp_path: Path,
+) -> None:
+    """A baseline that never answers it holds nobody up; at the end its connection is cut."""
+    begun = Gate()
+    fast.always(wire.llama_chat())
+    plain.then(opens(begun), until_gone())
+    config = config_of(
+        pool("plain", plain),
+        pool("fast", fast, method="draft_model"),
+        folder=tmp_path,
+        policy=always("fast"),
+        sentinel=ALL,
+    )
+    del start
+    monkeypatch.setattr("router.app.REPEAT_S", 0.01)
+    app = Application(config, seed=1)
+    async with app.running():
+        await ask(app.data_url, request_bytes(wire.chat(**GREEDY)))
+        await begun.wait()
+        reply = await ask(app.data_url, request_bytes(wire.chat(**GREEDY)))
+        assert reply.status == 200
+        assert in_flight(app) == 1
+    await plain.requests[0].gone.wait()
+    assert len(plain.requests) == 1
 
 
 async def test_no_text_is_kept_anywhere(

@@ -98,6 +98,7 @@ async def test_local_evidence_is_enough_to_leave_while_the_store_is_away(
     with pytest.raises(StoreError):
         await one.look(MODEL, WATCHED, past(clock, complete=False))
     assert FAST in one.barred(MODEL)(CHAT)
+    assert one.book(MODEL).quarantines[FAST, CHAT].why.startswith("structure: ")
     store.gone = False
     await one.look(MODEL, WATCHED, Past({}, 0, frozenset()))
     assert FAST in one.barred(MODEL)(CHAT)
