@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,18 +59,27 @@ class Watched:
         return TESTS * max(self.cells, 1) / ALPHA
 
 
-def strata_of(cells: Cells, cell: CellName, baseline: ArmId) -> Iterator[Stratum]:
+Parts = Mapping[ClassId, Collection[SegmentId]]
+"""Parts of classes that have structured answers."""
+
+
+def parts_of(cells: Cells) -> Parts:
+    """Those of one stretch of time; bands of load count the same answers again and are none."""
+    parts: dict[ClassId, set[SegmentId]] = {}
+    for (_, class_id, part), counts in cells.items():
+        if part and "checked" in counts and not is_load(part):
+            parts.setdefault(class_id, set()).add(part)
+    return parts
+
+
+def strata_of(cells: Cells, parts: Parts, cell: CellName, baseline: ArmId) -> Iterator[Stratum]:
     """A cell's answers beside the baseline's in one stretch of time, part by part.
 
     Policies send parts of a class to different pools, and parts differ: what is not told apart is
     the class without them.
     """
-    arm_id, class_id = cell
-    names = {part for arm, of, part in cells if of == class_id and arm in (arm_id, baseline)}
     rest = [0, 0, 0, 0]
-    for part in sorted(names - {POOLED}):
-        if is_load(part):
-            continue
+    for part in sorted(parts.get(cell[1], ())):
         counts = _counts(cells, cell, baseline, part)
         rest = [total - n for total, n in zip(rest, counts, strict=True)]
         yield Stratum(*counts)
@@ -91,10 +100,10 @@ def _counts(
     )
 
 
-def grown(known: Evidence, cells: Cells, cell: CellName, baseline: ArmId) -> Evidence:
+def grown(known: Evidence, cells: Cells, parts: Parts, cell: CellName, baseline: ArmId) -> Evidence:
     """A cell's evidence with one more stretch of time."""
     ratios = np.array(known.log_ratios)
-    for stratum in strata_of(cells, cell, baseline):
+    for stratum in strata_of(cells, parts, cell, baseline):
         if stratum.informs:
             ratios = ratios + odds_ratios(stratum)
     mine: Counts = cells.get((*cell, POOLED), {})
@@ -122,28 +131,45 @@ def folded(
         baseline: The route's.
         wall: Now; a new week begins with new evidence.
     """
+    *_, book_after = fold_steps(book, blocks, complete, baseline, wall)
+    if book_after is None:
+        raise AssertionError("the last step is the book")
+    return book_after
+
+
+def fold_steps(
+    book: Book, blocks: Mapping[int, Cells], complete: Collection[int], baseline: ArmId, wall: float
+) -> Iterator[Book | None]:
+    """The same in pieces, one for each cell, so that requests get their turn in between.
+
+    Yields None after each piece and the book at the end.
+    """
     period = int(wall // PERIOD_S)
     if period != book.period:
         book = replace(book, period=period, evidence={})
     for block in sorted(complete):
         if block > book.folded and block in blocks:
-            book = _with_block(book, blocks[block], block, baseline)
-    return book
+            book = yield from _with_block(book, blocks[block], block, baseline)
+    yield book
 
 
-def _with_block(book: Book, cells: Cells, block: int, baseline: ArmId) -> Book:
-    evidence = dict(book.evidence)
-    for cell in _cells_in(cells, baseline):
+def _with_block(
+    book: Book, cells: Cells, block: int, baseline: ArmId
+) -> Generator[None, None, Book]:
+    evidence, parts = dict(book.evidence), parts_of(cells)
+    yield
+    for cell in cells_in(cells, baseline):
         if block > book.since.get(cell, -1):
-            found = grown(evidence.get(cell, Evidence()), cells, cell, baseline)
+            found = grown(evidence.get(cell, Evidence()), cells, parts, cell, baseline)
             if found.counts:
                 evidence[cell] = found
+            yield
     since = {cell: last for cell, last in book.since.items() if last > block}
     return replace(book, folded=block, evidence=evidence, since=since)
 
 
-def _cells_in(cells: Cells, baseline: ArmId) -> list[CellName]:
-    """Arms and classes; sides of experiments are no arms."""
+def cells_in(cells: Cells, baseline: ArmId) -> list[CellName]:
+    """Pools and classes that are judged; sides of experiments are no pools."""
     return sorted(
         (arm_id, class_id)
         for arm_id, class_id, part in cells

@@ -7,6 +7,7 @@ back only with what the book says later.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,18 @@ from policies.types import ArmId, ClassId
 from router.errors import StoreError
 from router.estimates.layout import SLOTS_PER_BLOCK, slot_at
 from router.estimates.reader import Past
-from router.sentinel.evidence import Change, Watched, finding, folded, grown, judged, quarantined
+from router.sentinel.evidence import (
+    Change,
+    Watched,
+    cells_in,
+    finding,
+    fold_steps,
+    folded,
+    grown,
+    judged,
+    parts_of,
+    quarantined,
+)
 from router.sentinel.model import Book, CellName, Evidence, Quarantine, as_document, of_document
 from router.stores.base import DocumentStore
 
@@ -137,7 +149,11 @@ class Quality:
                 )
                 route.version = version
             before = route.book
-            book = folded(before, past.blocks, past.complete, watched.baseline, now)
+            book = before
+            steps = fold_steps(before, past.blocks, past.complete, watched.baseline, now)
+            for step in steps:
+                book = step or book
+                await asyncio.sleep(0)
             book, changes = judged(book, watched, now, _block_at(now))
             if replace(book, folded=before.folded) == before:
                 route.book = book  # nothing that others would not find as well
@@ -157,12 +173,14 @@ class Quality:
         newer = [block for block in past.blocks if block > book.folded]
         found: dict[CellName, Evidence] = dict(book.evidence)
         for block in sorted(newer):
-            for cell in {key[:2] for key in past.blocks[block] if key[0] != watched.baseline}:
+            cells = past.blocks[block]
+            parts = parts_of(cells)
+            for cell in cells_in(cells, watched.baseline):
                 known = found.get(cell, Evidence())
-                found[cell] = grown(known, past.blocks[block], cell, watched.baseline)
+                found[cell] = grown(known, cells, parts, cell, watched.baseline)
         for cell, known in found.items():
             why = finding(known, watched.threshold)
-            if why is not None and cell not in route.left and not cell[0].startswith("@"):
+            if why is not None and cell not in route.left:
                 route.left[cell] = Quarantine(now, None, why)
                 _said(model, Change(cell, "left here", why))
         route.renew()

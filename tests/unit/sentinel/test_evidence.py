@@ -16,6 +16,7 @@ from router.sentinel.evidence import (
     folded,
     grown,
     judged,
+    parts_of,
     quarantined,
     strata_of,
 )
@@ -59,7 +60,8 @@ def test_parts_are_compared_with_themselves() -> None:
         (*CELL, SegmentId("~1")): sums(30, 5),
     }
     strata = [
-        (s.tried, s.damaged, s.control, s.control_damaged) for s in strata_of(cells, CELL, PLAIN)
+        (s.tried, s.damaged, s.control, s.control_damaged)
+        for s in strata_of(cells, parts_of(cells), CELL, PLAIN)
     ]
     assert strata == [(10, 5, 8, 4), (20, 0, 32, 0)]
 
@@ -179,6 +181,6 @@ def test_the_error_is_shared_by_all_cells_and_tests() -> None:
 def test_repeats_are_taken_from_the_whole_of_a_class() -> None:
     """They have no parts."""
     cells = block({"repeat.n": 2, "repeat.odd": 1}, {})
-    assert grown(Evidence(), cells, CELL, PLAIN).counts == {"repeat.n": 2, "repeat.odd": 1}
+    assert grown(Evidence(), cells, {}, CELL, PLAIN).counts == {"repeat.n": 2, "repeat.odd": 1}
     other: Cells = {(FAST, ClassId("code"), POOLED): {"n": 5}}
     assert after(other).evidence == {}
