@@ -17,10 +17,12 @@ from router.cli.main import app as commands
 from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.settings import EngineSettings, Kind
 from tests.flow.conftest import Start
+from tests.support import flow_wire as wire
 from tests.support.clock import ManualClock
+from tests.support.flow_backend import ScriptedBackend
 from tests.support.flow_client import ask, get, request_bytes
 from tests.support.flow_wire import MODEL, dump
-from tests.support.flow_world import config_of, decisions
+from tests.support.flow_world import always, config_of, decisions, pool
 from tests.support.simfleet_world import ScriptedMachine, SimWorld, simulated
 
 BLOCK_S = 150.0
@@ -225,3 +227,38 @@ async def test_who_does_not_want_it_has_no_quarantine(
     structure = {cell["pool"]: cell["structure"] for cell in entry["cells"]}
     assert structure["bad"]["invalid"] > 10
     assert structure["good"]["invalid"] == structure["plain"]["invalid"] == 0
+
+
+async def test_repeats_find_damage_where_the_baseline_serves_no_client(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Pairs need no traffic of the baseline's own; healthy answers beside them save nobody."""
+
+    def call(arguments: str) -> bytes:
+        return wire.llama_chat(
+            "", tool_calls=[{"function": {"name": "look", "arguments": arguments}}]
+        )
+
+    fast.always(call('{"word": "a'))
+    plain.always(call('{"word": "a"}'))
+    clock = ManualClock()
+    app = await start(
+        config_of(
+            pool("plain", plain),
+            pool("fast", fast, method="draft_model"),
+            folder=tmp_path,
+            policy=always("fast"),
+            sentinel={"share": 1.0, "max_cost": 1.0},
+        ),
+        clock,
+    )
+    for number in range(20):
+        await ask(app.data_url, request_bytes(question(number, stream=False)))
+        await app.repeat()
+    await app.flush()
+    clock.advance(BLOCK_S)
+    await app.refresh()
+    [found] = quarantines(app)
+    assert found["why"].startswith("repeats: 20 of 20 answers invalid or cut")
+    reply = await ask(app.data_url, request_bytes(question(1, stream=False)))
+    assert reply.head.one("x-specroute-pool") == "plain"
