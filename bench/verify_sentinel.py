@@ -45,7 +45,7 @@ Draw = Callable[[np.random.Generator, int, ClassId], Cells]
 
 
 def _structured(rng: np.random.Generator, n: int, rate: float) -> dict[str, int]:
-    return {"n": n, "checked": n, "invalid": int(rng.binomial(n, rate))}
+    return {"n": n, "drawn": n, "drawn.bad": int(rng.binomial(n, rate))}
 
 
 def _pair(
@@ -78,7 +78,7 @@ def applications(*, told_apart: bool) -> Draw:
         for arm_id, share in ((FAST, 0.8), (PLAIN, 0.2)):
             bad = int(rng.binomial(ANSWERS // 2, share))
             part = _structured(rng, bad, BAD_APPLICATION)
-            whole = {**part, "n": ANSWERS // 2, "checked": ANSWERS // 2}
+            whole = {**part, "n": ANSWERS // 2, "drawn": ANSWERS // 2}
             cells[arm_id, class_id, POOLED] = whole
             if told_apart:
                 cells[arm_id, class_id, SegmentId("bad")] = part
@@ -111,7 +111,9 @@ HEALTHY: Final[dict[str, Draw]] = {
 }
 
 UNPROMISED: Final[dict[str, Draw]] = {
-    "two applications on different pools, not told apart": applications(told_apart=False)
+    "two applications that something sends to different pools, told apart by nothing": applications(
+        told_apart=False
+    )
 }
 
 

@@ -20,6 +20,7 @@ field                  sum of
 `source.<s>`           requests with a record of speculation, by where it came from
 `bad`                  requests whose record of speculation contradicted itself
 `checked`, `invalid`   answers whose demanded structure could be judged, and those that lack it
+`drawn`, `drawn.bad`   of `checked` and `invalid`, those of requests that chance alone sent there
 `finished`             answers that had to have a structure and told how they ended
 `truncated`            of these, those that were cut at the limit of length
 `repeat.n`             answers that were compared with the baseline's to the same request
@@ -93,7 +94,7 @@ _TTFT, _TPOT, _E2E, _QUEUE, _OVER = (
     tuple(f"{name}.{index}" for index in range(histogram.MAX_INDEX + 1)) for name in LATENCIES
 )
 _COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
-STRUCTURE = ("checked", "invalid", "finished", "truncated")
+STRUCTURE = ("checked", "invalid", "finished", "truncated", "drawn", "drawn.bad")
 """Fields of answers that had to have a structure."""
 
 REPEATS = (
@@ -105,7 +106,7 @@ REPEATS = (
 
 _EFFECTS = frozenset(
     (
-        *STRUCTURE,
+        *("drawn", "drawn.bad"),
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
     )
@@ -169,6 +170,7 @@ def _add_structure(sums: dict[str, int], trial: Trial) -> None:
     """Shares of answers, so what none of them did has no field, and the number of them has one."""
     for value, bad, of, fault in (
         (trial.valid, False, "checked", "invalid"),
+        (trial.valid if trial.by_chance else None, False, "drawn", "drawn.bad"),
         (trial.truncated, True, "finished", "truncated"),
     ):
         if value is not None:

@@ -67,7 +67,7 @@ def parts_of(cells: Cells) -> Parts:
     """Those of one stretch of time; bands of load count the same answers again and are none."""
     parts: dict[ClassId, set[SegmentId]] = {}
     for (_, class_id, part), counts in cells.items():
-        if part and "checked" in counts and not is_load(part):
+        if part and "drawn" in counts and not is_load(part):
             parts.setdefault(class_id, set()).add(part)
     return parts
 
@@ -93,10 +93,10 @@ def _counts(
     mine: Counts = cells.get((*cell, part), {})
     others: Counts = cells.get((baseline, cell[1], part), {})
     return (
-        mine.get("checked", 0),
-        mine.get("invalid", 0),
-        others.get("checked", 0),
-        others.get("invalid", 0),
+        mine.get("drawn", 0),
+        mine.get("drawn.bad", 0),
+        others.get("drawn", 0),
+        others.get("drawn.bad", 0),
     )
 
 
@@ -107,12 +107,12 @@ def grown(known: Evidence, cells: Cells, parts: Parts, cell: CellName, baseline:
         if stratum.informs:
             ratios = ratios + odds_ratios(stratum)
     mine: Counts = cells.get((*cell, POOLED), {})
-    checked, invalid, control_checked, control_invalid = _counts(cells, cell, baseline, POOLED)
+    drawn, bad, control, control_bad = _counts(cells, cell, baseline, POOLED)
     added = {
-        "checked": checked,
-        "invalid": invalid,
-        "control_checked": control_checked if checked else 0,
-        "control_invalid": control_invalid if checked else 0,
+        "drawn": drawn,
+        "drawn.bad": bad,
+        "control": control if drawn else 0,
+        "control.bad": control_bad if drawn else 0,
         **{name: mine.get(name, 0) for name in _PAIRED},
     }
     counts = {name: known.counts.get(name, 0) + n for name, n in added.items()}
@@ -229,8 +229,8 @@ def finding(known: Evidence, threshold: float) -> str | None:
 
     if e_value(known.log_ratios) >= threshold:
         return (
-            f"structure: {n('invalid')} of {n('checked')} answers invalid, the baseline's "
-            f"{n('control_invalid')} of {n('control_checked')}"
+            f"structure: {n('drawn.bad')} of {n('drawn')} answers invalid, the baseline's "
+            f"{n('control.bad')} of {n('control')}"
         )
     worse, better = n("repeat.worse"), n("repeat.better")
     if sign_e_value(worse, better) >= threshold:

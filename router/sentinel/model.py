@@ -20,7 +20,7 @@ LONGEST_S = 30 * 86_400
 CellName = tuple[ArmId, ClassId]
 
 COUNTED = (
-    *("checked", "invalid", "control_checked", "control_invalid"),
+    *("drawn", "drawn.bad", "control", "control.bad"),
     *("repeat.n", "repeat.odd", "repeat.control", "repeat.worse", "repeat.better"),
 )
 """What of a cell is kept: its own answers, the baseline's beside them, repeats."""

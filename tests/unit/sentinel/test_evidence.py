@@ -33,7 +33,7 @@ DAY_AFTER = WALL + 101.0
 
 def sums(checked: int, invalid: int = 0, **more: int) -> dict[str, int]:
     """Structured answers of a cell."""
-    return {"n": checked, "checked": checked, "invalid": invalid, **more}
+    return {"n": checked, "drawn": checked, "drawn.bad": invalid, **more}
 
 
 def block(mine: dict[str, int], others: dict[str, int]) -> Cells:
@@ -80,9 +80,9 @@ def test_only_complete_stretches_count_and_each_once() -> None:
     """So that every process finds the same."""
     blocks = {4: DAMAGED, 5: DAMAGED, 6: DAMAGED}
     book = folded(Book(), blocks, (4, 5), PLAIN, WALL)
-    assert (book.folded, book.evidence[CELL].counts["checked"]) == (5, 200)
+    assert (book.folded, book.evidence[CELL].counts["drawn"]) == (5, 200)
     again = folded(book, blocks, (4, 5, 6), PLAIN, WALL)
-    assert (again.folded, again.evidence[CELL].counts["invalid"]) == (6, 30)
+    assert (again.folded, again.evidence[CELL].counts["drawn.bad"]) == (6, 30)
     assert folded(again, blocks, (4, 5, 6), PLAIN, WALL) == again
 
 
@@ -145,7 +145,7 @@ def test_one_that_is_lifted_only_by_hand_stays() -> None:
 def test_a_cell_that_began_anew_does_not_count_what_was_before() -> None:
     """Stretches up to its beginning are left out, also those that come in late."""
     book = after(DAMAGED, DAMAGED, DAMAGED, HEALTHY, book=Book().begun_anew(CELL, 2))
-    assert book.evidence[CELL].counts["invalid"] == 3
+    assert book.evidence[CELL].counts["drawn.bad"] == 3
     assert book.since == {}
 
 

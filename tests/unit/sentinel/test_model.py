@@ -13,7 +13,7 @@ OTHER = ArmId("fast"), ClassId("code")
 BOOK = Book(
     period=7,
     folded=42,
-    evidence={CELL: Evidence((0.5, 1.0, 2.0, 3.0), {"checked": 9, "invalid": 1})},
+    evidence={CELL: Evidence((0.5, 1.0, 2.0, 3.0), {"drawn": 9, "drawn.bad": 1})},
     since={OTHER: 41},
     quarantines={CELL: Quarantine(1.0, None, "why"), OTHER: Quarantine(1.0, 2.0, "w", 2, 2.0)},
 )

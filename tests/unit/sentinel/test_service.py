@@ -17,8 +17,8 @@ from tests.support.clock import ManualClock
 
 WATCHED = Watched(PLAIN, cells=2, quarantine_s=1000.0)
 DAMAGED: Cells = {
-    (FAST, CHAT, POOLED): {"n": 100, "checked": 100, "invalid": 20},
-    (PLAIN, CHAT, POOLED): {"n": 100, "checked": 100},
+    (FAST, CHAT, POOLED): {"n": 100, "drawn": 100, "drawn.bad": 20},
+    (PLAIN, CHAT, POOLED): {"n": 100, "drawn": 100},
 }
 
 
@@ -77,13 +77,13 @@ async def test_the_same_sums_are_added_once_however_many_look(
     store: Away, clock: ManualClock
 ) -> None:
     """Every process folds the same stretches; whoever writes first has done it."""
-    mild: Cells = {**DAMAGED, (FAST, CHAT, POOLED): {"n": 100, "checked": 100, "invalid": 1}}
+    mild: Cells = {**DAMAGED, (FAST, CHAT, POOLED): {"n": 100, "drawn": 100, "drawn.bad": 1}}
     known = Past({5: mild}, 6, frozenset({5}))
     processes = [process(store, clock) for _ in range(3)]
     for _ in range(2):
         for one in processes:
             await one.look(MODEL, WATCHED, known)
-    assert {one.book(MODEL).evidence[FAST, CHAT].counts["invalid"] for one in processes} == {1}
+    assert {one.book(MODEL).evidence[FAST, CHAT].counts["drawn.bad"] for one in processes} == {1}
     document = await store.get("{p:quality}:v1:book:m")
     assert document is not None
     assert document.version == 1
@@ -103,7 +103,7 @@ async def test_local_evidence_is_enough_to_leave_while_the_store_is_away(
     await one.look(MODEL, WATCHED, Past({}, 0, frozenset()))
     assert FAST in one.barred(MODEL)(CHAT)
     clock.advance(3 * BLOCK_S)
-    healthy: Cells = {key: {"n": 9, "checked": 9} for key in DAMAGED}
+    healthy: Cells = {key: {"n": 9, "drawn": 9} for key in DAMAGED}
     now = int(clock.wall() // BLOCK_S)
     await one.look(MODEL, WATCHED, Past({now - 1: healthy}, now, frozenset({now - 1})))
     assert not one.barred(MODEL)(CHAT)
@@ -126,7 +126,7 @@ async def test_an_order_lifts_it_everywhere(store: Away, clock: ManualClock) -> 
     desk = QuarantineDesk(store, "p", clock.wall, lambda: [MODEL])
     [shown] = (await desk.listed())["models"][MODEL]["quarantines"]
     assert (shown["pool"], shown["class"], shown["state"]) == (FAST, CHAT, "quarantined")
-    assert shown["counts"]["invalid"] == 40
+    assert shown["counts"]["drawn.bad"] == 40
     await desk.lift(MODEL, (FAST, CHAT), "me", "mended")
     await one.look(MODEL, WATCHED, past(clock))
     assert not one.barred(MODEL)(CHAT)
