@@ -19,57 +19,37 @@ from typing import Final
 
 import numpy as np
 
+from bench.metrics_of_requests import found_by, stopped_by
+from bench.trials import (
+    CHAT,
+    EXPERIMENT,
+    HOUR,
+    LEVEL_SD,
+    PER_SECOND,
+    SD,
+    SECONDS,
+    SIDES,
+    Row,
+    looks,
+)
 from policies.estimators.cells import CellSums, LogCostSums
 from policies.estimators.effects import arm_effects
 from policies.estimators.histogram import bucket
 from policies.estimators.increments import FIXED_POINT
 from policies.estimators.sequential import requests_to_detect
 from policies.estimators.verdict import fixed_sample_gain
-from policies.types import ArmId, ClassId, FloatArray
+from policies.types import ArmId, FloatArray
 from router.experiments.brake import LEAST_EXCESS, sudden_harm
-from router.experiments.evidence import CONTROL, TREATED, Seen, evidence_of
-from router.experiments.model import (
-    Experiment,
-    ExperimentName,
-    Plan,
-    Stage,
-    Standing,
-    Status,
-    Treatment,
-    Unit,
-)
+from router.experiments.evidence import Seen, evidence_of
+from router.experiments.model import Metric
 from router.experiments.rollout import harm
 
-SD: Final = 0.3
-LEVEL_SD: Final = 0.2
 FAILING: Final = 0.001
-PER_SECOND: Final = 10
-"""Requests; half of them are treated, which makes 50 in a slot."""
-
-HOUR: Final = 3600
-SECONDS: Final = 6 * HOUR
 WINDOWS: Final = (10, 60)
 """Seconds that the brake judges by themselves, each second anew."""
 
-CHAT: Final = ClassId("chat")
-GROWTH: Final = 1.1
-"""From one look at all that was gathered to the next; the brake looks every second."""
-
 _SUSPECT_T: Final = 3.5
 """Below it a window is no sudden harm at the brake's level, whatever the degrees of freedom."""
-
-SIDES: Final = (CONTROL.arm_id, TREATED.arm_id)
-EXPERIMENT: Final = Experiment(
-    Plan(
-        ExperimentName("try"),
-        "m",
-        "",
-        Treatment(off=True),
-        unit=Unit.REQUEST,
-        stages=(Stage(0.5),),
-    ),
-    Standing(Status.RUNNING, 0, 0.0, "", 1),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +155,6 @@ def _latency(median_s: float, sd: float) -> tuple[list[int], FloatArray]:
 _LATENCIES = {"tpot": _latency(0.02, SD), "ttft": _latency(0.2, 0.6)}
 
 
-def looks() -> Iterator[int]:
-    """Seconds after which all that was gathered is judged."""
-    at = 30.0
-    while at < SECONDS:
-        yield int(at)
-        at *= GROWTH
-    yield SECONDS
-
-
 def stopped(seed: int) -> str | None:
     """Why a treatment that does nothing would have been stopped within six hours."""
     rng = np.random.default_rng(seed)
@@ -284,16 +255,6 @@ def braked(seed: int, *, effect: float, failing: float) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A promise, and what was measured of it."""
-
-    promise: str
-    measured: str
-    demanded: str
-    kept: bool
-
-
 def measured(seeds: range) -> Iterator[Row]:
     """All promises, one after another."""
     causes = [stopped(seed) for seed in seeds]
@@ -316,6 +277,7 @@ def measured(seeds: range) -> Iterator[Row]:
         yield Row(promise, f"{value:.1%}", demanded, kept)
     always = float(np.mean([covered(200_000 + seed, 0.05) for seed in seeds]))
     yield Row("the same, at every look of six hours", f"{always:.1%}", "≥ 95 %", always >= 0.95)
+    yield from _by_metric(seeds)
     slow = math.log((0.1 + 299 * 0.04) / (0.1 + 299 * 0.02))
     for name, effect, failing in (("TPOT × 2", slow, FAILING), ("20 % errors", 0.0, 0.2)):
         took = [braked(300_000 + seed, effect=effect, failing=failing) for seed in seeds]
@@ -327,6 +289,27 @@ def measured(seeds: range) -> Iterator[Row]:
             f"{kept_share:.1%}{median}",
             "≥ 99 %",
             kept_share >= 0.99,
+        )
+
+
+def _by_metric(seeds: range) -> Iterator[Row]:
+    """The same promises for the other primary metrics, of requests drawn one by one."""
+    for metric in (Metric.TPOT, Metric.TTFT, Metric.E2E):
+        stops = float(np.mean([stopped_by(400_000 + seed, metric) for seed in seeds]))
+        yield Row(f"{metric}: A/A stopped for nothing", f"{stops:.1%}", "≤ 5 %", stops <= 0.05)
+        results = [found_by(500_000 + seed, metric, 0.05) for seed in seeds]
+        power, anytime, once = (float(np.mean(of)) for of in zip(*results, strict=True))
+        yield Row(
+            f"{metric}: a gain of 5 % found with the planned sample",
+            f"{power:.1%}",
+            "≥ 80 %",
+            power >= 0.8,
+        )
+        yield Row(
+            f"{metric}: the interval for one look holds it (for all looks)",
+            f"{once:.1%} ({anytime:.1%})",
+            "93–97 %",
+            0.93 <= once <= 0.97,
         )
 
 

@@ -19,6 +19,7 @@ import yaml
 
 from router.cli.admin import TOKEN_VARIABLE, WHICH_PORT, credentials
 from router.errors import ConfigError
+from router.experiments.model import METRIC_WORDS
 from router.experiments.report import gain_text, variant_text
 
 # The admin port is on this machine: a proxy named in the environment has no business here.
@@ -179,12 +180,13 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
     """A forecast in words."""
     plan, expected = told["plan"], told["forecast"]
     rate = expected["requests_per_hour"]
-    noise = f"noise of log cost {expected['sd']:.2f}"
+    noise = f"noise of log {expected['metric']} {expected['sd']:.2f}"
     sides = f"{variant_text(plan['treatment'])} against {variant_text(plan['control'])}"
     lines = [
         f"{plan['name']}: {sides}, by {plan['unit']}",
         f"{noise} ({'assumed' if expected['sd_is_assumed'] else 'measured'}), "
-        + ("traffic unknown" if rate is None else f"{rate:.0f} requests an hour"),
+        + ("traffic unknown" if rate is None else f"{rate:.0f} requests an hour")
+        + ("" if rate is None else f", of which {expected['measured_share']:.0%} bring it"),
     ]
     for number, stage in enumerate(expected["stages"]):
         smallest = stage["smallest_effect"]
@@ -195,9 +197,14 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
             + ("" if smallest is None else f" and then shows gains from {smallest:.1%} on")
         )
     lines += [
-        f"stage 0, {harm['ratio']:g} times the control's time: found within "
-        f"{harm['requests']} requests{_in_hours(harm['hours'])}"
+        f"stage 0, {harm['ratio']:g} times the control's {METRIC_WORDS[expected['metric']]}: "
+        f"found within {harm['requests']} requests{_in_hours(harm['hours'])}"
         for harm in expected["harm"]
+    ]
+    lines += [
+        f"stage 0, {harm['excess']:.0%} more failures: found within "
+        f"{harm['requests']} requests{_in_hours(harm['hours'])}"
+        for harm in expected["failures"]
     ]
     return lines
 
@@ -234,7 +241,7 @@ def status_command(
         _say(_line(shown))
     if name is not None and told["look"] is not None:
         evidence = told["look"]["evidence"]
-        _say(f"  gain {gain_text(evidence['gain'])}")
+        _say(f"  gain {gain_text(evidence['gain'], told['plan']['primary'])}")
         _say(f"  this stage: control {evidence['control']}, treatment {evidence['treatment']}")
     elif name is None and not told["experiments"]:
         _say("no experiments")

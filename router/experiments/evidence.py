@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from policies.estimators.sequential import (
     rate_difference,
     sample_ratio_e_value,
 )
+from policies.estimators.times import sums_of_time
 from policies.estimators.verdict import Gain, gain_of
 from policies.types import Arm, ArmId, ArmView, ClassId, Counts, Status
 from router.estimates.layout import Cells
 from router.experiments.cells import sides_in
-from router.experiments.model import Experiment, Guard, GuardKind, Variant
+from router.experiments.model import Experiment, Guard, GuardKind, Metric, Plan, Variant
 from router.experiments.rollout import Evidence, Reading
 
 GUARD_ALPHA = 0.02
@@ -106,10 +107,10 @@ class Seen:
         ]
         return self.epoch if self.epoch in with_control else max(with_control, default=self.epoch)
 
-    def view(self, class_id: ClassId | None = None) -> ArmView:
-        """Log costs by stratum, of one class or of all."""
+    def view(self, class_id: ClassId | None = None, metric: Metric = Metric.COST) -> ArmView:
+        """Logs of a metric by stratum, of one class or of all."""
         views = [
-            arm_view(name, SIDES, [(1.0, pair) for pair in stretches.values()])
+            arm_view(name, SIDES, [(1.0, _measured(pair, metric)) for pair in stretches.values()])
             for name, stretches in self.strata.items()
             if class_id in (None, name)
         ]
@@ -123,6 +124,16 @@ class Seen:
         served = np.sum([view.served for view in views], axis=0)
         failed = np.sum([view.failed for view in views], axis=0)
         return ArmView(class_id or _ALL, SIDES, n, total, total_sq, served, failed)
+
+
+def _measured(pair: Pair, metric: Metric) -> Pair:
+    """Sums whose log costs are those of the metric."""
+    if metric is Metric.COST:
+        return pair
+    return {
+        side: replace(cell, log_cost=sums_of_time(cell, metric.value))
+        for side, cell in pair.items()
+    }
 
 
 def seen(experiment: Experiment, stretches: Iterable[tuple[int, Cells]]) -> Seen:
@@ -153,7 +164,8 @@ def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -
     """
     now = known.now
     control, treatment = (now[arm.arm_id].get("n", 0) for arm in SIDES)
-    gain = _gain(known)
+    metric = experiment.plan.primary
+    gain = _gain(known, metric=metric)
     return Evidence(
         control=control,
         treatment=treatment,
@@ -161,16 +173,27 @@ def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -
         guards=tuple(_reading(experiment, known, guard) for guard in experiment.plan.guards),
         ratio_alarm=_ratio_alarm(experiment, control, treatment),
         alarm=alarm,
+        primary=metric,
     )
 
 
-def gains_by_class(known: Seen) -> dict[ClassId, Gain | None]:
-    """Each class's own gain, from its own data."""
-    return {class_id: _gain(known, class_id) for class_id in sorted(known.strata)}
+def gains_by_class(known: Seen, metric: Metric = Metric.COST) -> dict[ClassId, Gain | None]:
+    """Each class's own gain in a metric, from its own data."""
+    return {class_id: _gain(known, class_id, metric=metric) for class_id in sorted(known.strata)}
 
 
-def _gain(known: Seen, class_id: ClassId | None = None, level: float = 0.95) -> Gain | None:
-    return gain_of(arm_effects(known.view(class_id)), 1, level)
+def gains_by_metric(known: Seen) -> dict[Metric, Gain | None]:
+    """The gain in each metric, over all classes; each interval holds by itself."""
+    return {metric: _gain(known, metric=metric) for metric in Metric}
+
+
+def _gain(
+    known: Seen,
+    class_id: ClassId | None = None,
+    level: float = 0.95,
+    metric: Metric = Metric.COST,
+) -> Gain | None:
+    return gain_of(arm_effects(known.view(class_id, metric)), 1, level)
 
 
 def _ratio_alarm(experiment: Experiment, control: int, treatment: int) -> bool:
@@ -187,9 +210,13 @@ def _by_request(experiment: Experiment) -> bool:
     return experiment.plan.unit == "request"
 
 
+def guard_level(plan: Plan) -> float:
+    """Confidence of each guard in each stage, of which all together keep `GUARD_ALPHA`."""
+    return 1.0 - GUARD_ALPHA / (len(plan.guards) * len(plan.stages))
+
+
 def _reading(experiment: Experiment, known: Seen, guard: Guard) -> Reading:
-    plan = experiment.plan
-    level = 1.0 - GUARD_ALPHA / (len(plan.guards) * len(plan.stages))
+    level = guard_level(experiment.plan)
     if guard.kind is GuardKind.COST:
         return _cost_reading(known, guard, level)
     epoch = known.compared_epoch

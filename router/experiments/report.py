@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from router.experiments.model import METRIC_WORDS, Metric
+
 Shown = Mapping[str, Any]
 """What `ExperimentDesk.shown` gives."""
 
@@ -33,6 +35,7 @@ def _lines(shown: Shown) -> Iterator[str]:
     yield f"| assigned as a whole | {plan['unit']} |"
     shares = " → ".join(f"{stage['share']:.0%}" for stage in plan["stages"])
     yield f"| stages | {shares}; now {shown['share']:.0%} |"
+    yield f"| decided by | {metric_text(plan['primary'])} |"
     yield f"| why it stands there | {_cell(standing['why'])} |"
     yield ""
     yield from _figures(look)
@@ -55,9 +58,13 @@ def _figures(look: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"Last look: {_when(look['at'])}. All intervals hold at any number of looks."
     yield ""
-    yield f"- gain, all classes together: {gain_text(evidence['gain'])}"
+    primary = evidence.get("primary", Metric.COST)
+    yield f"- gain, all classes together: {gain_text(evidence['gain'], primary)}"
     for class_id, gain in look["classes"].items():
-        yield f"- gain, {class_id}: {gain_text(gain)}"
+        yield f"- gain, {class_id}: {gain_text(gain, primary)}"
+    for metric, gain in look.get("metrics", {}).items():
+        if metric != primary:
+            yield f"- besides, by {metric}: {gain_text(gain, metric)}"
     yield (
         f"- requests in the present stage: control {evidence['control']}, "
         f"treatment {evidence['treatment']}"
@@ -92,7 +99,16 @@ def variant_text(variant: Mapping[str, Any]) -> str:
     return "speculation off" if variant["off"] else "what the route does anyway"
 
 
-def gain_text(gain: Mapping[str, float] | None) -> str:
+def metric_text(metric: str) -> str:
+    """A primary metric in words.
+
+    >>> metric_text("tpot")
+    'tpot: time per token'
+    """
+    return f"{metric}: {METRIC_WORDS[Metric(metric)]}"
+
+
+def gain_text(gain: Mapping[str, float] | None, metric: str = Metric.COST) -> str:
     """A gain with its interval.
 
     >>> gain_text({"value": 0.1, "low": 0.05, "high": 0.15}), gain_text(None)
@@ -100,7 +116,8 @@ def gain_text(gain: Mapping[str, float] | None) -> str:
     """
     if gain is None:
         return "not enough data"
-    return f"{gain['value']:+.1%} of the time saved ({gain['low']:+.1%} to {gain['high']:+.1%})"
+    interval = f"{gain['low']:+.1%} to {gain['high']:+.1%}"
+    return f"{gain['value']:+.1%} of the {METRIC_WORDS[Metric(metric)]} saved ({interval})"
 
 
 def _number(value: float | None) -> str:

@@ -16,13 +16,14 @@ from typing import Any
 
 import orjson
 
+from policies.estimators.verdict import Gain
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
 from router.estimates.history import HOURS, History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
 from router.experiments.brake import sudden_harm
-from router.experiments.cells import side_cells, side_of
+from router.experiments.cells import side_cells, side_of, tried_in
 from router.experiments.documents import (
     Book,
     as_document,
@@ -32,8 +33,14 @@ from router.experiments.documents import (
     look_key,
     of_document,
 )
-from router.experiments.evidence import Seen, evidence_of, gains_by_class, seen
-from router.experiments.model import Experiment, ExperimentName
+from router.experiments.evidence import (
+    Seen,
+    evidence_of,
+    gains_by_class,
+    gains_by_metric,
+    seen,
+)
+from router.experiments.model import Experiment, ExperimentName, Metric
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
 from router.stores.base import DocumentStore, SharedStore
@@ -122,7 +129,7 @@ class Trials:
 
     def note(self, sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts) -> None:
         """Takes what a finished request adds to its sides, for the brake of this process."""
-        tried = tuple(side for side in sides if not side.startswith("@holdout/"))
+        tried = tried_in(sides)
         if tried:
             hour = int(self._wall() // _HOUR_S)
             cells: Cells = {key: dict(of) for key, of in side_cells(tried, class_id, sums)}
@@ -272,7 +279,8 @@ class Trials:
             if then is None:
                 then = moments[0]
             recent = seen(experiment, [(0, _since(moment, then))])
-            why = sudden_harm(recent, self._before(experiment, then))
+            metrics = dict.fromkeys((Metric.COST, experiment.plan.primary))
+            why = sudden_harm(recent, self._before(experiment, then), metrics)
             if why is not None:
                 return why
         return None
@@ -313,7 +321,7 @@ class Trials:
                 "at": now,
                 "evidence": evidence_json(evidence),
                 "missing_units": self._missing.get(name, 0),
-                **figures_json(known),
+                **figures_json(known, evidence.primary),
             }
         )
         await self._store.put(key, data, expected=document.version if document else 0)
@@ -332,15 +340,15 @@ async def _hours(history: History, since: float, now: float) -> Mapping[int, Cel
     return hours
 
 
-def figures_json(known: Seen) -> dict[str, Any]:
-    """What a report shows beside the evidence."""
+def figures_json(known: Seen, primary: Metric = Metric.COST) -> dict[str, Any]:
+    """What a report shows beside the evidence: gains by class are of the primary metric."""
     ever = known.ever
     return {
         "classes": {
-            class_id: None
-            if gain is None
-            else {"value": gain.value, "low": gain.low, "high": gain.high}
-            for class_id, gain in gains_by_class(known).items()
+            class_id: _gain_json(gain) for class_id, gain in gains_by_class(known, primary).items()
+        },
+        "metrics": {
+            metric.value: _gain_json(gain) for metric, gain in gains_by_metric(known).items()
         },
         "ended": {
             side: {
@@ -351,6 +359,12 @@ def figures_json(known: Seen) -> dict[str, Any]:
             for side, counts in ever.items()
         },
     }
+
+
+def _gain_json(gain: Gain | None) -> dict[str, float] | None:
+    if gain is None:
+        return None
+    return {"value": gain.value, "low": gain.low, "high": gain.high}
 
 
 async def change_book(

@@ -16,7 +16,7 @@ from router.estimates.layout import part_of
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
-from router.experiments.cells import holdout_counts, side_cells
+from router.experiments.cells import holdout_counts, side_cells, tried_sums
 from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
 from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
@@ -103,15 +103,19 @@ class Recorder:
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
+            of_sides = tried_sums(sides, trial, sums)
             if sides and self._noted is not None:
-                self._noted(sides, class_id, sums)
+                self._noted(sides, class_id, of_sides)
             return Learned(
                 model=made.model,
                 arm_id=arm_id,
                 class_id=class_id,
                 sums=sums,
                 part=part_of(made.segment, made.classification.copy_ratio),
-                also=(*more_cells(trial, sums, self._plain), *side_cells(sides, class_id, sums)),
+                also=(
+                    *more_cells(trial, sums, self._plain),
+                    *side_cells(sides, class_id, of_sides),
+                ),
                 tenant=tenant,
                 ledger={**ledger_counts(outcome, self._baseline), **holdout_counts(sides, sums)},
                 made=None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from policies.estimators.increments import FIXED_POINT
 from policies.types import ClassId
 from router.experiments.brake import LEAST_TREATED, sudden_harm, tail
 from router.experiments.evidence import CONTROL, TREATED, Seen
+from router.experiments.model import Metric
 
 HEALTHY = {"n": 10000, "status.failed": 10}
 
@@ -51,6 +53,20 @@ def test_what_is_sudden_harm(treated: CellSums, control: CellSums, word: str | N
     """Much slower or failing for certain; not what hits both sides, nor what a few say."""
     why = sudden_harm(recent(treated, control), HEALTHY)
     assert (why is None) if word is None else (why is not None and word in why)
+
+
+def test_what_an_experiment_is_about_must_not_be_suddenly_slower_either() -> None:
+    """A late first token hardly shows in the time of a long answer."""
+
+    def timed(mean: float) -> CellSums:
+        cell = side(50)
+        return replace(cell, log_time={"ttft": side(50, mean=mean).log_cost["s"]})
+
+    late = recent(timed(1.0 + math.log(3.0)), timed(1.0))
+    assert sudden_harm(late, HEALTHY) is None
+    why = sudden_harm(late, HEALTHY, (Metric.COST, Metric.TTFT))
+    assert why is not None
+    assert "time to the first token" in why
 
 
 def test_a_control_that_fails_anyway_excuses_the_treatment() -> None:

@@ -112,7 +112,7 @@ def test_a_plan_has_defaults_and_a_salt_of_its_own() -> None:
         ({"stages": [{"share": 0.5}, {"share": 0.1}]}, "must not fall"),
         ({"guards": [{"kind": "invalid_output_rate", "limit": 0.1}]}, "is not measured"),
         ({"guards": [{"kind": "cost_ratio", "limit": 0.5}]}, "at least 1"),
-        ({"primary": "tpot"}, "use cost"),
+        ({"primary": "speed"}, "primary:"),
     ],
 )
 def test_a_plan_that_cannot_be_used_says_why(more: dict[str, Any], expected: str) -> None:

@@ -9,15 +9,23 @@ import numpy as np
 import pytest
 
 from policies.estimators.increments import increments
+from policies.estimators.times import log_times
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import Cells, merge_cells
 from router.experiments.cells import side_arm
-from router.experiments.evidence import evidence_of, gains_by_class, log_cost_sd, seen
+from router.experiments.evidence import (
+    evidence_of,
+    gains_by_class,
+    gains_by_metric,
+    log_cost_sd,
+    seen,
+)
 from router.experiments.model import (
     Experiment,
     ExperimentName,
     Guard,
     GuardKind,
+    Metric,
     Plan,
     Stage,
     Standing,
@@ -36,10 +44,23 @@ CHAT, MATH = ClassId("chat"), ClassId("math")
 
 
 def trial(
-    *guards: Guard, epoch: int = 1, share: float = 0.5, unit: Unit = Unit.REQUEST
+    *guards: Guard,
+    epoch: int = 1,
+    share: float = 0.5,
+    unit: Unit = Unit.REQUEST,
+    primary: Metric = Metric.COST,
 ) -> Experiment:
     """An experiment that runs, with these guards."""
-    plan = Plan(TRY, "m", "", Treatment(off=True), guards=guards, stages=(Stage(share),), unit=unit)
+    plan = Plan(
+        TRY,
+        "m",
+        "",
+        Treatment(off=True),
+        guards=guards,
+        stages=(Stage(share),),
+        unit=unit,
+        primary=primary,
+    )
     return Experiment(plan, Standing(Stands.RUNNING, 0, 0.0, "", epoch))
 
 
@@ -183,3 +204,62 @@ def test_the_noise_is_that_inside_strata() -> None:
     ]
     sd = log_cost_sd(seen(trial(), hours).view())
     assert sd == pytest.approx(0.2, abs=0.02)
+
+
+def timed(variant: Variant, *, ttft: float, tpot: float, streamed: bool = True) -> Cells:
+    """Sums of one side whose TTFT and TPOT are so many times the usual; lengths differ much."""
+    rng = np.random.default_rng(5 if variant is Variant.CONTROL else 6)
+    made: Cells = {}
+    for _ in range(400):
+        tokens = int(rng.integers(20, 500))
+        ttft_s = 0.4 * ttft * math.exp(rng.normal(0.0, 0.2))
+        tpot_s = 0.02 * tpot * math.exp(rng.normal(0.0, 0.2))
+        one = Trial(
+            CHAT,
+            ArmId("plain"),
+            Status.OK,
+            streamed=streamed,
+            propensity=1.0,
+            ttft_s=ttft_s if streamed else None,
+            tpot_s=tpot_s if streamed else None,
+            e2e_s=ttft_s + (tokens - 1) * tpot_s,
+            tokens=tokens,
+        )
+        sums = increments(one, 300)
+        key = (side_arm(TRY, 1, variant), CHAT, POOLED)
+        merge_cells(made, {key: {**sums, **log_times(one, sums)}})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("metric", "gain"),
+    [(Metric.TTFT, -1.0), (Metric.TPOT, 0.5), (Metric.E2E, 0.35), (Metric.COST, 0.44)],
+)
+def test_each_metric_has_an_effect_of_its_own(metric: Metric, gain: float) -> None:
+    """A treatment whose first token comes late and whose others come fast; whatever the length."""
+    sums = both(
+        timed(Variant.CONTROL, ttft=1.0, tpot=1.0), timed(Variant.TREATMENT, ttft=2.0, tpot=0.5)
+    )
+    experiment = trial(primary=metric)
+    known = seen(experiment, [(1, sums)])
+    found = evidence_of(experiment, known)
+    assert found.gain is not None
+    value, low, high = found.gain
+    assert value == pytest.approx(gain, abs=0.08)
+    assert low < value < high
+    assert found.primary is metric
+    assert gains_by_class(known, metric)[CHAT] == gains_by_metric(known)[metric]
+    assert (harm(evidence_of(experiment, known)) is not None) is (gain < 0)
+
+
+def test_whole_answers_have_an_e2e_and_no_single_times() -> None:
+    """What was not measured has no effect."""
+    sums = both(
+        timed(Variant.CONTROL, ttft=1.0, tpot=1.0, streamed=False),
+        timed(Variant.TREATMENT, ttft=0.5, tpot=0.5, streamed=False),
+    )
+    found = gains_by_metric(seen(trial(), [(1, sums)]))
+    assert found[Metric.TPOT] is found[Metric.TTFT] is None
+    whole = found[Metric.E2E]
+    assert whole is not None
+    assert whole.value == pytest.approx(0.5, abs=0.05)

@@ -22,6 +22,7 @@ LOOK: dict[str, Any] = {
     "at": 0.0,
     "missing_units": 3,
     "classes": {"chat": {"value": 0.1, "low": 0.02, "high": 0.2}, "math": None},
+    "metrics": {"cost": None, "ttft": {"value": 0.05, "low": -0.1, "high": 0.1}},
     "ended": {"control": {"ok": 9, "failed": 1}, "treatment": {}},
     "evidence": {
         "control": 10,
@@ -58,6 +59,8 @@ async def test_a_page_with_figures() -> None:
     page = markdown({**await shown(), "look": LOOK})
     assert "- gain, chat: +10.0% of the time saved (+2.0% to +20.0%)" in page
     assert "- gain, math: not enough data" in page
+    assert "- besides, by ttft: +5.0% of the time to the first token saved" in page
+    assert "| decided by | cost: time |" in page
     assert "- requests of control by how they ended: 9 ok, 1 failed" in page
     assert "- requests of treatment by how they ended: none" in page
     assert "| error_rate | 0.01 | – | – | no |" in page
