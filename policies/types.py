@@ -90,6 +90,10 @@ class Trial:
     """What the router added."""
     held: bool = False
     """The client held its answer up: censored, so it brings no durations."""
+    valid: bool | None = None
+    """Whether it has the structure that was demanded; None where none was, or nobody can tell."""
+    truncated: bool | None = None
+    """Whether such an answer was cut at the limit of length."""
 
 
 @dataclass(frozen=True, slots=True)

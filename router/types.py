@@ -210,3 +210,8 @@ class Outcome:
     """Of `prompt_tokens`, those that the engine had in its prefix cache."""
     held: bool = False
     """The client took the answer so slowly that its durations say nothing about the arm."""
+    valid: bool | None = None
+    """Whether the answer has the structure that was demanded (`router.outputs.judge`); None where
+    none was, or where nobody can tell."""
+    truncated: bool | None = None
+    """Whether such an answer was cut at the limit of length."""

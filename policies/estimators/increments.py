@@ -19,6 +19,9 @@ field                  sum of
 `hist.<j>`             drafts of which j tokens were accepted
 `source.<s>`           requests with a record of speculation, by where it came from
 `bad`                  requests whose record of speculation contradicted itself
+`checked`, `invalid`   answers whose demanded structure could be judged, and those that lack it
+`finished`             answers that had to have a structure and told how they ended
+`truncated`            of these, those that were cut at the limit of length
 `held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
 `e2e.<i>`              the same, of streamed answers
@@ -122,6 +125,8 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
         _add_speculation(sums, trial.spec, tokens)
     if trial.held:
         sums["held"] = 1
+    if trial.truncated is not None or trial.valid is not None:
+        _add_structure(sums, trial)
     _add_latencies(sums, trial, tokens)
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
@@ -141,6 +146,18 @@ def effect_fields(sums: Counts) -> dict[str, int]:
         {'n': 1, 'status.ok': 1, 'y.s.n': 1}
     """
     return {name: value for name, value in sums.items() if name in _EFFECTS}
+
+
+def _add_structure(sums: dict[str, int], trial: Trial) -> None:
+    """Shares of answers, so what none of them did has no field, and the number of them has one."""
+    for value, bad, of, fault in (
+        (trial.valid, False, "checked", "invalid"),
+        (trial.truncated, True, "finished", "truncated"),
+    ):
+        if value is not None:
+            sums[of] = 1
+            if value is bad:
+                sums[fault] = 1
 
 
 def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> None:

@@ -286,6 +286,7 @@ def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
         },
         "queue_s": _quantiles_json(cell.latency["queue"]),
         "overhead_s": _quantiles_json(cell.latency["over"]),
+        "structure": _flat(cell.structure),
         **_comparison_json(cell.comparison),
     }
 

@@ -57,6 +57,8 @@ def _outcome(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{_seconds(of['e2e_s'])} in all{held}"
         ),
     )
+    if of.get("truncated") or of.get("valid") is not None:
+        yield "structure", _structure(of)
     yield "tokens", f"{_count(of['tokens'])} of answer, {_count(of['prompt_tokens'])} of prompt"
     if of["steps"] is not None:
         yield (
@@ -66,6 +68,13 @@ def _outcome(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 f"{_count(of['accepted'])} accepted, by {of['acceptance_source']}"
             ),
         )
+
+
+def _structure(of: dict[str, Any]) -> str:
+    """Of the answer, where it had to have one."""
+    if of.get("truncated"):
+        return "cut at the limit of length"
+    return "as demanded" if of["valid"] else "not as demanded: no JSON, or no call that was offered"
 
 
 def _count(value: int | None) -> str:

@@ -47,6 +47,7 @@ from router.estimates.summary import (
     CellSummary,
     Comparison,
     Counted,
+    Structure,
     acceptance_of,
     latencies,
     tails,
@@ -297,6 +298,7 @@ class SnapshotBuilder:
                 latency=waited,
                 whole=whole_answers(durations, index),
                 comparison=compared,
+                structure=Structure.of(cell),
             )
             yield
         return cells

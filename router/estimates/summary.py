@@ -112,6 +112,34 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Structure:
+    """Answers that had to have a structure; all None where no request demanded any.
+
+    Attributes:
+        checked: Those that could be judged.
+        invalid: Of these, those without the structure.
+        finished: Those that told how they ended.
+        truncated: Of these, those cut at the limit of length.
+    """
+
+    checked: int | None
+    invalid: int | None
+    finished: int | None
+    truncated: int | None
+
+    @classmethod
+    def of(cls, cell: CellSums) -> Structure:
+        """What a cell holds of them."""
+        checked, finished = cell.plain.get("checked"), cell.plain.get("finished")
+        return cls(
+            checked,
+            None if checked is None else cell.plain.get("invalid", 0),
+            finished,
+            None if finished is None else cell.plain.get("truncated", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CellSummary:
     """One class on one arm over the window; None is what was not measured.
 
@@ -127,6 +155,7 @@ class CellSummary:
             all for waits.
         whole: Durations of whole answers by band of their length.
         comparison: None for the baseline, which everything is compared with.
+        structure: Answers that had to have one.
     """
 
     arm_id: ArmId
@@ -139,6 +168,7 @@ class CellSummary:
     latency: Mapping[str, Quantiles]
     whole: Mapping[str, Quantiles]
     comparison: Comparison | None
+    structure: Structure
 
     @property
     def acceptance_length(self) -> float | None:

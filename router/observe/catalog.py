@@ -33,6 +33,10 @@ COUNTERS: dict[str, tuple[str, LabelNames]] = {
         "Requests whose client left while they waited for a place.",
         (),
     ),
+    "specroute_structured_answers": (
+        "Answers that had to have a structure: valid, invalid, truncated, or unknown.",
+        (*CELL, "result"),
+    ),
     "specroute_fallbacks": (
         "Requests served by the baseline because the chosen pool did not answer.",
         ("model", "pool"),

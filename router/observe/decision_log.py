@@ -90,6 +90,8 @@ class DecisionRecord(NamedTuple):
             "tpot_s": outcome.tpot_s,
             "e2e_s": outcome.e2e_s,
             "held": outcome.held,
+            "valid": outcome.valid,
+            "truncated": outcome.truncated,
             "queue_s": self.queue_s,
             "overhead_s": outcome.overhead_s,
             "load": outcome.load,

@@ -64,6 +64,15 @@ class _Gauges(Collector):
         return ()
 
 
+def structure_found(outcome: Outcome) -> str | None:
+    """What is told of an answer's structure; None where it had to have none."""
+    if outcome.truncated:
+        return "truncated"
+    if outcome.valid is not None:
+        return "valid" if outcome.valid else "invalid"
+    return None if outcome.truncated is None else "unknown"
+
+
 class Metrics:
     """Counters and histograms of this process."""
 
@@ -77,6 +86,7 @@ class Metrics:
         self.admission_refused = self._counter("specroute_admission_refused")
         self.admission_left = self._counter("specroute_admission_left")
         self.queue = self._durations("specroute_queue_seconds").series(())
+        self.structured = self._counter("specroute_structured_answers")
         self.fallbacks = self._counter("specroute_fallbacks")
         self.excluded = self._counter("specroute_excluded_arms")
         self.unread = self._counter("specroute_unread_fields")
@@ -121,7 +131,11 @@ class Metrics:
             self._overhead.observe(outcome.overhead_s)
         if outcome.served_by not in (None, arm):
             self.fallbacks.labels(model, arm).inc()
-        elif outcome.status is Status.OK and not outcome.held:
+            return
+        found = structure_found(outcome)
+        if found is not None:
+            self.structured.labels(*cell, found).inc()
+        if outcome.status is Status.OK and not outcome.held:
             series.e2e.observe(outcome.e2e_s)
             if outcome.ttft_s is not None:
                 series.ttft.observe(outcome.ttft_s)

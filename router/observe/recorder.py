@@ -200,6 +200,8 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         queue_s=ctx.queue_s,
         overhead_s=outcome.overhead_s,
         held=outcome.held,
+        valid=outcome.valid,
+        truncated=outcome.truncated,
     )
 
 

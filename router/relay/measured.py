@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from policies.types import Status
+from router.endpoints.table import FACTS
 from router.engines.base import Reading
 from router.engines.streams import with_counted_steps
 from router.fleet.model import PoolFacts
-from router.relay.harvest import Harvest
+from router.outputs.copy import StreamCopy
+from router.outputs.demand import demand_of
+from router.outputs.judge import UNKNOWN, Judged, judged
+from router.outputs.said import Said, said_by
+from router.relay.harvest import Harvest, StreamHarvest
 from router.types import RequestContext
 
 _SERVER_ERROR = 500
@@ -57,6 +62,27 @@ def reading_of(pool: PoolFacts, ctx: RequestContext, harvest: Harvest) -> Readin
         rule,
         draft_length=pool.arm.num_speculative_tokens if pool.speculative else 0,
     )
+
+
+def said_of(ctx: RequestContext, harvest: Harvest, copy: StreamCopy | None) -> Said | None:
+    """What an answer has said; None where that is not known.
+
+    Args:
+        ctx: The request.
+        harvest: What watched the answer.
+        copy: Of what it said, of a stream of which one was made.
+    """
+    if copy is not None:
+        return copy.said()
+    answer = None if isinstance(harvest, StreamHarvest) else harvest.answer()
+    return None if answer is None else said_by(FACTS[ctx.request.endpoint].dialect, answer)
+
+
+def judged_of(ctx: RequestContext, harvest: Harvest, copy: StreamCopy | None) -> Judged:
+    """Whether an answer is what its request demanded, where that is structure; see `said_of`."""
+    demand = demand_of(ctx.request)
+    said = None if demand is None else said_of(ctx, harvest, copy)
+    return UNKNOWN if said is None or demand is None else judged(demand, said)
 
 
 def tpot_of(harvest: Harvest, tokens: int | None) -> float | None:

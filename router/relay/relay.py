@@ -19,6 +19,7 @@ from router.fleet.affinity import prefix_of
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import FleetState, Lease, Placement, Seen
 from router.lifecycle import cancelled, in_background
+from router.outputs.judge import UNKNOWN
 from router.relay.attempts import (
     FOLLOWS,
     MOST_LOST,
@@ -28,7 +29,7 @@ from router.relay.attempts import (
 )
 from router.relay.headers import header, to_client, to_upstream
 from router.relay.keepalive import KeepAlive, is_plain_stream
-from router.relay.measured import reading_of, status_of, tpot_of, was_held
+from router.relay.measured import judged_of, reading_of, status_of, tpot_of, was_held
 from router.relay.sink import ResponseSink
 from router.relay.spare import Spare, whole_error
 from router.relay.told import EngineError
@@ -507,12 +508,13 @@ class _Run:
         transfer = self._transfer
         served = transfer.pool if transfer else self._spare.pool if self._spare else None
         reading, ttft_s, tpot_s = Reading(), None, None
-        cached_tokens = None
+        cached_tokens, structure = None, UNKNOWN
         if transfer is not None:
             harvest = transfer.harvest
             if self._status is Status.OK:
                 reading = reading_of(transfer.pool, ctx, harvest)
                 cached_tokens = reading.cached_tokens
+                structure = judged_of(ctx, harvest, transfer.copy)
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
                 tpot_s = tpot_of(harvest, reading.tokens)
@@ -534,6 +536,8 @@ class _Run:
             waiting=transfer.lease.waiting if transfer else None,
             cached_tokens=cached_tokens,
             held=self._held(),
+            valid=structure.valid,
+            truncated=structure.truncated,
         )
 
 

@@ -10,11 +10,13 @@ from router.engines.base import Ask
 from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts, Replica
 from router.fleet.state import Lease
+from router.outputs.copy import StreamCopy
+from router.outputs.demand import demands_structure
 from router.relay.early import EarlyError, early_error, undecided
 from router.relay.harvest import Harvest, StreamHarvest, harvest_for
 from router.relay.headers import header, to_client
 from router.relay.sink import ResponseSink
-from router.relay.upstream import UpstreamError, UpstreamResponse
+from router.relay.upstream import Receive, UpstreamError, UpstreamResponse
 from router.relay.whole import HeldHarvest, PassThrough
 from router.types import AttemptEnd, Headers, RequestContext
 
@@ -48,6 +50,7 @@ class Transfer:
         "_sink",
         "_timers",
         "committed",
+        "copy",
         "harvest",
         "lease",
         "pool",
@@ -81,6 +84,10 @@ class Transfer:
                 ask=ask,
                 rule=pool.adapter.step_rule if ctx.request.stream else None,
             )
+        self.copy: StreamCopy | None = None
+        """Of what a stream says, where somebody will look at it."""
+        if isinstance(self.harvest, StreamHarvest) and demands_structure(ctx.request):
+            self.copy = StreamCopy(FACTS[ctx.request.endpoint].dialect)
         self.lease = lease
         self.response = response
         self._request_id = ctx.request_id
@@ -118,7 +125,10 @@ class Transfer:
         most = replica.max_stream_bytes
         self._left = most or 0
         try:
-            await self.response.copy_to(self.receive if most is None else self._receive_within)
+            receive: Receive = self.receive if most is None else self._receive_within
+            if self.copy is not None:
+                receive = _copied(receive, self.copy)
+            await self.response.copy_to(receive)
         except UpstreamError as error:
             if not self.committed:
                 raise
@@ -259,6 +269,16 @@ class Transfer:
         error = RequestError(reason, f"The engine's answer broke off: {detail}.")
         self._sink.write(self.harvest.ending(error, self._request_id))
         await self._sink.close()
+
+
+def _copied(receive: Receive, copy: StreamCopy) -> Receive:
+    """Passes each piece on, and puts a copy aside then."""
+
+    def received(piece: bytes) -> None:
+        receive(piece)
+        copy.take(piece)
+
+    return received
 
 
 def is_event_stream(response: UpstreamResponse) -> bool:

@@ -237,7 +237,13 @@ def _outcome(fields: dict[str, Any]) -> Outcome:
         waiting=fields.get("waiting"),
         cached_tokens=fields.get("cached_tokens"),
         held=bool(fields.get("held")),
+        valid=_flag(fields.get("valid")),
+        truncated=_flag(fields.get("truncated")),
     )
+
+
+def _flag(told: object) -> bool | None:
+    return told if isinstance(told, bool) else None
 
 
 def _spec(fields: dict[str, Any]) -> SpecUsage | None:

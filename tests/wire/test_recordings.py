@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,10 @@ from policies.types import SpecUsage
 from router.endpoints.table import LLAMA, OPENAI, RESPONSES
 from router.engines.base import NOTHING_ASKED, Ask, Reading
 from router.engines.streams import with_counted_steps
+from router.outputs.copy import StreamCopy
+from router.outputs.demand import demand_of
+from router.outputs.judge import UNKNOWN, judged
+from router.outputs.said import said_by
 from router.relay.harvest import Harvest, harvest_for
 from router.relay.whole import HeldHarvest
 from router.types import ParsedRequest
@@ -411,3 +416,48 @@ def test_own_recordings_cover_what_is_said_of_them() -> None:
 def _accepted(recording: Recording) -> int | None:
     reading = expected_reading(recording)
     return reading.spec.accepted if reading and reading.spec else None
+
+
+UNSTRUCTURED = {"chat_json_object", "chat_tools_required", "chat_tools_required_stream"}
+"""llama.cpp lets its model answer in plain text all the same, unless its template knows tools."""
+
+
+def check_structure(recording: Recording) -> str:
+    """Judges an answer as the relay does; says what was found."""
+    if not recording.routed or recording.status != OK or recording.case in BROKEN:
+        return "none"
+    demand = demand_of(recording.request())
+    if demand is None:
+        return "none"
+    if recording.streamed:
+        copy = StreamCopy(recording.dialect)
+        for piece in pieces(recording.body, 1000):
+            copy.take(piece)
+        said = copy.said()
+    else:
+        said = said_by(recording.dialect, orjson.loads(recording.body))
+    assert said is not None
+    found = judged(demand, said)
+    if found == UNKNOWN:
+        assert demand.optional
+        return "text"
+    if found.truncated:
+        return "cut"
+    lax = recording.engine == "llamacpp" and recording.path.parent.name != "draft-simple-tools"
+    assert found.valid is not (lax and recording.case in UNSTRUCTURED)
+    return "valid" if found.valid else "invalid"
+
+
+@own
+def test_structure_is_found_in_what_engines_write(recording: Recording) -> None:
+    """Calls and JSON that engines were made to write are valid."""
+    check_structure(recording)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not ALL, reason="no recordings in ../shared or SPECROUTE_SHARED")
+def test_structure_is_found_in_every_recording_there_is() -> None:
+    """Of every engine, streamed and whole."""
+    found = Counter(check_structure(recording) for recording in ALL)
+    assert set(found) == {"none", "text", "cut", "valid", "invalid"}
+    assert found["valid"] > found["invalid"]

@@ -175,6 +175,15 @@ def test_waits_and_whole_answers_are_shown() -> None:
     assert list(fast["e2e_whole_s"]["by_tokens"]) == ["64-127", "unknown"]
 
 
+def test_structure_is_shown_where_it_was_demanded() -> None:
+    """Null where nobody demanded any; 0 where all answers had it."""
+    made = shown(ok(valid=True, truncated=False), ok(valid=False, truncated=False), ok())
+    plain, fast = made["classes"][0]["cells"]
+    names = ("checked", "invalid", "finished", "truncated")
+    assert plain["structure"] == dict.fromkeys(names)
+    assert fast["structure"] == {"checked": 2, "invalid": 1, "finished": 2, "truncated": 0}
+
+
 def test_a_drift_is_shown_with_what_it_was_before() -> None:
     """Cost as a ratio to the baseline's time, tokens per step as they are."""
     made = state(ok())

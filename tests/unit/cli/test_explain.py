@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from policies.types import Source, SpecUsage, Status
 from router.cli.explain import explanation
 from router.observe.decision_log import decision_record
@@ -38,6 +40,27 @@ def test_what_was_not_measured_is_a_dash() -> None:
     assert "served by  nobody" in text
     assert "– to the first token, – a token" in text
     assert "speculation" not in text
+
+
+@pytest.mark.parametrize(
+    ("valid", "truncated", "said"),
+    [
+        (True, False, "as demanded"),
+        (False, False, "not as demanded"),
+        (None, True, "cut at the limit of length"),
+    ],
+)
+def test_what_became_of_the_structure(
+    valid: bool | None,  # noqa: FBT001
+    truncated: bool | None,  # noqa: FBT001
+    said: str,
+) -> None:
+    """Where one was demanded."""
+    result = outcome(valid=valid, truncated=truncated)
+    made = decision_record(context(), decision(FAST), result, wall=1.0).as_json()
+    assert said in explanation(made)
+    plain = decision_record(context(), decision(FAST), outcome(), wall=1.0).as_json()
+    assert "structure" not in explanation(plain)
 
 
 def test_what_was_settled_is_not_called_drawn() -> None:

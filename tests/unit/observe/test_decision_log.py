@@ -85,6 +85,8 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "tpot_s": 0.05,
         "e2e_s": 1.25,
         "held": False,
+        "valid": None,
+        "truncated": None,
         "queue_s": 0.0,
         "overhead_s": 0.0005,
         "load": 3,

@@ -89,6 +89,33 @@ def test_a_fallback_is_counted_and_times_nobody(metrics: Metrics) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("valid", "truncated", "found"),
+    [
+        (True, False, "valid"),
+        (False, False, "invalid"),
+        (None, True, "truncated"),
+        (None, False, "unknown"),
+    ],
+)
+def test_structure_is_counted_by_what_was_found(
+    metrics: Metrics,
+    valid: bool | None,  # noqa: FBT001
+    truncated: bool | None,  # noqa: FBT001
+    found: str,
+) -> None:
+    """Of the arm that answered; of answers that need none, nothing."""
+    observed(metrics, outcome())
+    observed(metrics, outcome(valid=valid, truncated=truncated))
+    observed(metrics, outcome(valid=valid, truncated=truncated, served_by=PLAIN))
+    text = metrics.exposition().decode()
+    [line] = [
+        line for line in text.splitlines() if line.startswith("specroute_structured_answers_total")
+    ]
+    labels = f'class="chat",model="m",pool="fast",result="{found}"'
+    assert line == f"specroute_structured_answers_total{{{labels}}} 1.0"
+
+
 def test_whole_answers_have_no_times_of_tokens(metrics: Metrics) -> None:
     """Unknown is not observed as 0."""
     found = observed(metrics, outcome(ttft_s=None, tpot_s=None, overhead_s=None))

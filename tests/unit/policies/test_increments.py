@@ -171,6 +171,27 @@ def test_an_answer_that_was_held_up_is_counted_as_censored() -> None:
     assert not any(name.startswith(("ttft", "tpot", "e2e", "y.")) for name in sums)
 
 
+@pytest.mark.parametrize(
+    ("valid", "truncated", "expected"),
+    [
+        (None, None, {}),
+        (True, False, {"checked": 1, "finished": 1}),
+        (False, False, {"checked": 1, "invalid": 1, "finished": 1}),
+        (None, True, {"finished": 1, "truncated": 1}),
+        (None, False, {"finished": 1}),
+    ],
+)
+def test_structure_is_counted_with_the_number_of_those_that_could_be_judged(
+    valid: bool | None,  # noqa: FBT001
+    truncated: bool | None,  # noqa: FBT001
+    expected: dict[str, int],
+) -> None:
+    """An answer of which nobody can tell is in neither number."""
+    sums = increments(replace(TRIAL, valid=valid, truncated=truncated), 53)
+    names = ("checked", "invalid", "finished", "truncated")
+    assert {name: sums[name] for name in names if name in sums} == expected
+
+
 def test_steps_counted_in_a_stream_stay_apart() -> None:
     """So that mixing them with an engine's own records can be seen."""
     sums = with_spec(source=Source.STREAM, drafted=None, accepted=None, accepted_per_step=None)

@@ -38,6 +38,8 @@ def line(
 OUTCOMES = {
     "ok": outcome(),
     "held": outcome(held=True),
+    "not what was demanded": outcome(valid=False, truncated=False),
+    "cut": outcome(truncated=True),
     "counted in the stream": outcome(
         spec=SpecUsage(steps=15, drafted=45, accepted=6, source=Source.STREAM, exact_drafted=False)
     ),
