@@ -202,9 +202,9 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
         for harm in expected["harm"]
     ]
     lines += [
-        f"stage 0, {harm['excess']:.0%} more failures: found within "
-        f"{harm['requests']} requests{_in_hours(harm['hours'])}"
-        for harm in expected["failures"]
+        f"stage 0, {harm['kind']} higher by {harm['excess']:.0%}: found within "
+        f"{harm['requests']} of its requests{_in_hours(harm['hours'])}"
+        for harm in expected["excesses"]
     ]
     return lines
 

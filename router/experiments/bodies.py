@@ -27,9 +27,6 @@ from router.types import TenantId
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
 Text = Annotated[str, Field(max_length=2000)]
 
-_UNMEASURED = frozenset((GuardKind.INVALID, GuardKind.TRUNCATED))
-"""Nothing in a finished request tells them yet; a guard that never speaks is none."""
-
 
 class PlanError(Exception):
     """A plan that cannot be used; the message names the member and the remedy."""
@@ -122,14 +119,6 @@ class PlanBody(Body):
     def _free(cls, value: str) -> str:
         if value == HOLDOUT:
             raise ValueError(f"{HOLDOUT!r} is what the permanent holdout is called")
-        return value
-
-    @field_validator("guards")
-    @classmethod
-    def _measured(cls, value: tuple[GuardBody, ...]) -> tuple[GuardBody, ...]:
-        for guard in value:
-            if guard.kind in _UNMEASURED:
-                raise ValueError(f"{guard.kind} is not measured, so it could guard nothing")
         return value
 
     def plan(self) -> Plan:

@@ -40,7 +40,13 @@ _QUANTILES = {
     GuardKind.TTFT_P95: ("ttft", 0.95),
     GuardKind.TTFT_P99: ("ttft", 0.99),
 }
-_SHARES = {GuardKind.ERRORS: Status.FAILED, GuardKind.ABORTS: Status.ABORTED}
+SHARES = {
+    GuardKind.ERRORS: (f"status.{Status.FAILED}", "n"),
+    GuardKind.ABORTS: (f"status.{Status.ABORTED}", "n"),
+    GuardKind.INVALID: ("invalid", "checked"),
+    GuardKind.TRUNCATED: ("truncated", "finished"),
+}
+"""Sums of guards that are about shares: what is counted, and of how many."""
 
 Stretch = tuple[int, int]
 """Stretch of time (an hour) and epoch: inside it both sides met the same."""
@@ -228,12 +234,12 @@ def _reading(experiment: Experiment, known: Seen, guard: Guard) -> Reading:
         top, bottom = histogram.quantile(treated, q), histogram.quantile(control, q)
         value = None if top is None or not bottom else top / bottom
         return Reading(guard, value, low, high)
-    hit = f"status.{_SHARES[guard.kind]}"
+    hits, trials = SHARES[guard.kind]
     counts = known.now if epoch == known.epoch else known.ever
     treated_of, control_of = counts[TREATED.arm_id], counts[CONTROL.arm_id]
     found = rate_difference(
-        (treated_of.get(hit, 0), treated_of.get("n", 0)),
-        (control_of.get(hit, 0), control_of.get("n", 0)),
+        (treated_of.get(hits, 0), treated_of.get(trials, 0)),
+        (control_of.get(hits, 0), control_of.get(trials, 0)),
         level,
     )
     if found is None:

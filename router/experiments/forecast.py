@@ -6,8 +6,8 @@ It reads what the last day held; without any it says from what it starts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -15,18 +15,18 @@ from policies.estimators import histogram
 from policies.estimators.cells import CellSums, LogCostSums, arm_view
 from policies.estimators.increments import FIXED_POINT
 from policies.estimators.sequential import rate_difference, requests_to_detect
-from policies.types import Arm, ArmId, ClassId, Status
+from policies.types import Arm, ArmId, ClassId, Counts
 from router.estimates.layout import SLOTS_PER_HOUR, Cells, RouteKeys, merge_fields, slot_at
 from router.experiments.cells import side_of
-from router.experiments.evidence import guard_level, log_cost_sd
+from router.experiments.evidence import SHARES, guard_level, log_cost_sd
 from router.experiments.model import GuardKind, Metric, Plan
 from router.stores.base import CounterStore
 
 ASSUMED_SD = 0.3
 """Of log cost inside a class, where nothing was measured: see `policies.estimators.effects.S0`."""
 
-ASSUMED_FAILING = 0.001
-"""Of the control, where nothing was measured. Judgement."""
+ASSUMED_SHARE = 0.001
+"""Of the control that fails, where nothing was measured. Judgement."""
 
 DEFAULT_EFFECT = 0.05
 _DAY_H = 24
@@ -48,14 +48,15 @@ class Traffic:
         sd: Of the log of the metric inside class, hour and arm; None where nothing is known.
         hours: From which this is known.
         measured: Share of the requests that bring the metric.
-        failing: Share of the requests that fail; None where nothing is known.
+        shares: Of each kind of guard that watches a share: how much of it there is as a matter of
+            course, and of how many in an hour. Kinds of which nothing is known are missing.
     """
 
     per_hour: float | None
     sd: float | None
     hours: int
     measured: float = 1.0
-    failing: float | None = None
+    shares: Mapping[GuardKind, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def measured_per_hour(self) -> float | None:
@@ -104,15 +105,21 @@ def traffic_in(hours: list[Cells], metric: Metric = Metric.COST) -> Traffic:
     if not requests:
         return Traffic(None, None, 0)
     measured = sum(sums.n for cell in found for sums in cell.log_cost.values())
-    failed = sum(cell.count(Status.FAILED) for cell in found)
     sd = log_cost_sd(arm_view(ClassId("*"), names, blocks))
     return Traffic(
         requests / len(hours),
         sd or None,
         len(hours),
         min(measured / requests, 1.0),
-        failed / requests,
+        dict(_usual([cell.plain for cell in found], len(hours))),
     )
+
+
+def _usual(counts: Sequence[Counts], hours: int) -> Iterator[tuple[GuardKind, tuple[float, float]]]:
+    for kind, (hits, trials) in SHARES.items():
+        n = sum(of.get(trials, 0) for of in counts)
+        if n:
+            yield kind, (sum(of.get(hits, 0) for of in counts) / n, n / hours)
 
 
 def _of_metric(cell: CellSums, metric: Metric) -> CellSums:
@@ -171,7 +178,7 @@ def forecast(
         "from_hours": traffic.hours,
         "stages": stages,
         "harm": _harm(plan, traffic, sd),
-        "failures": _failures(plan, traffic),
+        "excesses": _excesses(plan, traffic),
     }
 
 
@@ -191,19 +198,21 @@ def _harm(plan: Plan, traffic: Traffic, sd: float) -> list[dict[str, Any]]:
     return found
 
 
-def _failures(plan: Plan, traffic: Traffic) -> list[dict[str, Any]]:
-    """How many requests it takes until so many more failures than the control's are found."""
-    limits = [guard.limit for guard in plan.guards if guard.kind is GuardKind.ERRORS]
-    usual = ASSUMED_FAILING if traffic.failing is None else traffic.failing
+def _excesses(plan: Plan, traffic: Traffic) -> list[dict[str, Any]]:
+    """How many requests it takes until shares above the control's by so much are found."""
     share = min(plan.stages[0].share, 0.5)
     found: list[dict[str, Any]] = []
-    for limit in limits:
+    for guard in plan.guards:
+        if guard.kind not in SHARES:
+            continue
+        usual, per_hour = traffic.shares.get(guard.kind, (ASSUMED_SHARE, None))
         for excess in _EXCESSES:
-            if excess <= limit or usual + excess >= 1.0:
+            if excess <= guard.limit or usual + excess >= 1.0:
                 continue
-            needed = _requests_to_breach(usual, excess, limit, share, guard_level(plan))
-            hours = _hours(needed, traffic.per_hour, _DELAY_S)
-            found.append({"excess": excess, "requests": needed, "hours": hours})
+            needed = _requests_to_breach(usual, excess, guard.limit, share, guard_level(plan))
+            hours = _hours(needed, per_hour, _DELAY_S)
+            row = {"kind": guard.kind.value, "excess": excess, "requests": needed, "hours": hours}
+            found.append(row)
     return found
 
 

@@ -88,8 +88,10 @@ class GuardKind(StrEnum):
     COST = "cost_ratio"
     ERRORS = "error_rate"
     ABORTS = "abort_rate"
-    INVALID = "invalid_output_rate"
-    TRUNCATED = "truncated_output_rate"
+    INVALID = "invalid_rate"
+    """Answers that lack the structure that was demanded, of those that could be judged."""
+    TRUNCATED = "truncated_rate"
+    """Answers that had to have a structure and were cut at the limit of length."""
 
 
 RATIOS = frozenset(

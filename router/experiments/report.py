@@ -72,6 +72,7 @@ def _figures(look: Mapping[str, Any]) -> Iterator[str]:
     for side, ended in look["ended"].items():
         told = ", ".join(f"{n} {status}" for status, n in ended.items()) or "none"
         yield f"- requests of {side} by how they ended: {told}"
+    yield from _bad(look)
     if look["missing_units"]:
         yield f"- requests that named no unit, in one process: {look['missing_units']}"
     yield ""
@@ -83,6 +84,18 @@ def _figures(look: Mapping[str, Any]) -> Iterator[str]:
             f"{_number(guard['low'])} | {'yes' if guard['breached'] else 'no'} |"
         )
     yield ""
+
+
+def _bad(look: Mapping[str, Any]) -> Iterator[str]:
+    """What each side served that nobody should have been served."""
+    for side, ended in look["ended"].items():
+        bad = [f"{ended.get('failed', 0)} failed"]
+        of = look.get("structure", {}).get(side, {})
+        if of.get("checked"):
+            bad.append(f"{of['invalid']} of {of['checked']} lacked the structure demanded")
+        if of.get("finished"):
+            bad.append(f"{of['truncated']} of {of['finished']} with a structure were cut")
+        yield f"- bad answers of {side}, since the start: {', '.join(bad)}"
 
 
 def variant_text(variant: Mapping[str, Any]) -> str:

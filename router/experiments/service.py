@@ -59,6 +59,9 @@ _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
 _TRIES = 10
 
+_STRUCTURE = ("checked", "invalid", "finished", "truncated")
+"""Sums of answers that had to have a structure."""
+
 _log = logging.getLogger("specroute.experiments")
 
 
@@ -356,6 +359,10 @@ def figures_json(known: Seen, primary: Metric = Metric.COST) -> dict[str, Any]:
                 for name, n in sorted(counts.items())
                 if name.startswith("status.")
             }
+            for side, counts in ever.items()
+        },
+        "structure": {
+            side: {name: counts.get(name, 0) for name in _STRUCTURE}
             for side, counts in ever.items()
         },
     }

@@ -110,7 +110,7 @@ def test_a_plan_has_defaults_and_a_salt_of_its_own() -> None:
         ({"treatment": {"arm": "a", "off": True}}, "one of arm, policy, off and default"),
         ({"stages": []}, "stages"),
         ({"stages": [{"share": 0.5}, {"share": 0.1}]}, "must not fall"),
-        ({"guards": [{"kind": "invalid_output_rate", "limit": 0.1}]}, "is not measured"),
+        ({"guards": [{"kind": "invalid_rate", "limit": 1.5}]}, "share within"),
         ({"guards": [{"kind": "cost_ratio", "limit": 0.5}]}, "at least 1"),
         ({"primary": "speed"}, "primary:"),
     ],

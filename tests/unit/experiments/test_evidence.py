@@ -72,6 +72,9 @@ def cells(
     epoch: int = 1,
     tpot_s: float = 0.02,
     failed: int = 0,
+    invalid: int = 0,
+    truncated: int = 0,
+    judged: int = 0,
     class_id: ClassId = CHAT,
     name: ExperimentName = TRY,
 ) -> Cells:
@@ -90,6 +93,8 @@ def cells(
             tpot_s=tpot_s * math.exp(rng.normal(0.0, 0.2)),
             e2e_s=2.0,
             tokens=101,
+            valid=None if number >= judged or number < truncated else number >= invalid,
+            truncated=None if number >= judged else number < truncated,
         )
         key = (side_arm(name, epoch, variant), class_id, POOLED)
         merge_cells(made, {key: increments(one, 300)})
@@ -158,6 +163,8 @@ def test_others_sums_are_not_its_own() -> None:
     ("guard", "bad", "more"),
     [
         (Guard(GuardKind.ERRORS, 0.01), {"failed": 60}, {}),
+        (Guard(GuardKind.INVALID, 0.01), {"invalid": 40}, {"judged": 100}),
+        (Guard(GuardKind.TRUNCATED, 0.01), {"truncated": 40}, {"judged": 100}),
         (Guard(GuardKind.COST, 1.05), {"tpot_s": 0.03}, {}),
         (Guard(GuardKind.TPOT_P95, 1.1), {"tpot_s": 0.04}, {"n": 1200}),
         (Guard(GuardKind.TTFT_P95, 1.25), {}, {"n": 1200}),
@@ -167,16 +174,25 @@ def test_guards_are_breached_by_what_they_watch(
     guard: Guard, bad: dict[str, Any], more: dict[str, int]
 ) -> None:
     """And by nothing where both sides are alike."""
-    n = more.get("n", 300)
-    good = both(cells(Variant.CONTROL, n), cells(Variant.TREATMENT, n, seed=2))
+    n, judged = more.get("n", 300), more.get("judged", 0)
+    control = cells(Variant.CONTROL, n, judged=judged)
+    good = both(control, cells(Variant.TREATMENT, n, seed=2, judged=judged))
     [reading] = evidence_of(trial(guard), seen(trial(guard), [(1, good)])).guards
     assert not reading.breached
     assert reading.value is not None
     if bad:
-        worse = both(cells(Variant.CONTROL, n), cells(Variant.TREATMENT, n, seed=2, **bad))
+        worse = both(control, cells(Variant.TREATMENT, n, seed=2, judged=judged, **bad))
         evidence = evidence_of(trial(guard), seen(trial(guard), [(1, worse)]))
         assert evidence.guards[0].breached
         assert str(guard.kind) in (harm(evidence) or "")
+
+
+def test_what_nobody_judged_breaches_nothing() -> None:
+    """No structure was demanded: there is no figure, not one of 0."""
+    guard = Guard(GuardKind.INVALID, 0.0)
+    sums = both(cells(Variant.CONTROL, 300), cells(Variant.TREATMENT, 300, seed=2))
+    [reading] = evidence_of(trial(guard), seen(trial(guard), [(1, sums)])).guards
+    assert (reading.value, reading.low, reading.breached) == (None, None, False)
 
 
 def test_where_all_are_treated_the_last_control_is_compared_with() -> None:

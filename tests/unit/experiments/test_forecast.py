@@ -12,7 +12,15 @@ from policies.estimators.increments import increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import COMMON, RouteKeys, stored_increments
 from router.experiments.forecast import ASSUMED_SD, Traffic, forecast, traffic_of
-from router.experiments.model import ExperimentName, Metric, Plan, Stage, Treatment
+from router.experiments.model import (
+    ExperimentName,
+    Guard,
+    GuardKind,
+    Metric,
+    Plan,
+    Stage,
+    Treatment,
+)
 from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
 from router.types import POOLED
@@ -52,7 +60,9 @@ async def test_traffic_is_that_of_the_last_day() -> None:
     found = await traffic_of(store, "p", PLAN, clock.wall())
     assert (found.per_hour, found.hours) == (400.0, 2)
     assert found.sd == pytest.approx(0.25, abs=0.02)
-    assert (found.measured, found.failing) == (1.0, 0.0)
+    assert found.measured == 1.0
+    assert found.shares[GuardKind.ERRORS] == (0.0, 400.0)
+    assert GuardKind.INVALID not in found.shares
     by_time = await traffic_of(store, "p", replace(PLAN, primary=Metric.TPOT), clock.wall())
     assert by_time.sd == pytest.approx(0.25, abs=0.02)
     none = await traffic_of(store, "p", replace(PLAN, classes=(ClassId("math"),)), clock.wall())
@@ -94,8 +104,12 @@ def test_only_requests_that_bring_the_metric_count_for_it() -> None:
 
 def test_more_failures_are_found_the_sooner_the_more_they_are() -> None:
     """As far as a guard watches them; without one nothing is promised."""
-    found = forecast(PLAN, Traffic(3600.0, 0.2, 24, failing=0.001))["failures"]
+    shares = {GuardKind.ERRORS: (0.001, 3600.0), GuardKind.INVALID: (0.02, 360.0)}
+    found = forecast(PLAN, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
     needed = [row["requests"] for row in found]
     assert needed == sorted(needed, reverse=True)
     assert found[0]["hours"] == pytest.approx(needed[0] / 3600.0 + 15.0 / 3600.0)
-    assert forecast(replace(PLAN, guards=()), Traffic(None, None, 0))["failures"] == []
+    assert forecast(replace(PLAN, guards=()), Traffic(None, None, 0))["excesses"] == []
+    guarded = replace(PLAN, guards=(Guard(GuardKind.INVALID, 0.01),))
+    invalid = forecast(guarded, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
+    assert invalid[0]["hours"] == pytest.approx(invalid[0]["requests"] / 360.0 + 15.0 / 3600.0)
