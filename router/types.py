@@ -195,6 +195,8 @@ class Outcome:
     tpot_s: float | None = None
     tokens: int | None = None
     prompt_tokens: int | None = None
+    seen_tokens: int = 0
+    """Tokens of the answer that have passed at least, by its events; for who pays by tokens."""
     spec: SpecUsage | None = None
     overhead_s: float | None = None
     """Arrival until the request was handed to the upstream connection, less `queue_s`."""

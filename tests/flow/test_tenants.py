@@ -12,8 +12,8 @@ import pytest
 from router.app import Application
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
-from tests.support.flow_backend import ScriptedBackend
-from tests.support.flow_client import Reply, ask, get, request_bytes
+from tests.support.flow_backend import ScriptedBackend, send, until_gone
+from tests.support.flow_client import Reply, ask, get, raw_client, request_bytes
 from tests.support.flow_world import always, config_of, decisions, only_decision, pool
 
 KNOWN: list[dict[str, Any]] = [
@@ -181,3 +181,48 @@ async def test_a_tenant_s_places_are_its_own_limit(
         refused = await ask(app.data_url, chat("x-tenant: acme"))
     assert (refused.status, refused.error["code"]) == (429, "tenant_saturated")
     assert "the limit is 1" in refused.error["message"]
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "generic"])
+async def test_who_hangs_up_early_pays_for_what_has_come(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, engine: str
+) -> None:
+    """The engine never told how many tokens there were; what has passed shows it."""
+    app = await start(
+        config_of(
+            pool("plain", plain, engine=engine),
+            folder=tmp_path,
+            tenants={"known": [{"id": "acme", "tokens_per_minute": 60_000}], "header": "x-tenant"},
+        )
+    )
+    words = [wire.llama_chunk({"content": "words and more "}) for _ in range(4000)]
+    last = wire.llama_chunk({"content": "the last"})
+    begun = wire.STREAM_HEAD + wire.chunk(words[0])
+    plain.then(send(begun), send(b"".join(map(wire.chunk, [*words, last]))), until_gone())
+    async with raw_client(app.data_url) as client:
+        lines = ("x-tenant: acme",)
+        await client.send(request_bytes(wire.chat(stream=True), headers=lines))
+        await client.head()
+        await client.until(b"the last")
+        client.leave()
+        await plain.requests[0].gone.wait()
+    line = await only_decision(app)
+    assert (line["status"], line["tokens"]) == ("aborted", None)
+    refused = await ask(app.data_url, chat("x-tenant: acme"))
+    assert (refused.status, refused.error["code"]) == (429, "tenant_saturated")
+
+
+async def test_a_request_that_an_engine_refuses_costs_nothing(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """However many there are."""
+    app = await start(
+        config_of(
+            pool("plain", plain),
+            folder=tmp_path,
+            tenants={"known": [{"id": "acme", "tokens_per_minute": 6000}], "header": "x-tenant"},
+        )
+    )
+    plain.always(wire.response(400, b'{"error": {"message": "no"}}'))
+    statuses = {(await ask(app.data_url, chat("x-tenant: acme"))).status for _ in range(10)}
+    assert statuses == {400}
