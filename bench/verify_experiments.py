@@ -14,7 +14,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -41,7 +41,8 @@ from policies.estimators.verdict import fixed_sample_gain
 from policies.types import ArmId, FloatArray
 from router.experiments.brake import LEAST_EXCESS, sudden_harm
 from router.experiments.evidence import Seen, evidence_of
-from router.experiments.model import Metric
+from router.experiments.forecast import Traffic, forecast
+from router.experiments.model import Experiment, GuardKind, Metric, Stage
 from router.experiments.rollout import harm
 
 FAILING: Final = 0.001
@@ -80,9 +81,10 @@ def drawn(
     seconds: int = SECONDS,
     effect: float = 0.0,
     failing: float = FAILING,
+    share: float = 0.5,
 ) -> Drawn:
-    """Draws sums as they are distributed; half of the requests are treated."""
-    treated = rng.binomial(PER_SECOND, 0.5, seconds)
+    """Draws sums as they are distributed."""
+    treated = rng.binomial(PER_SECOND, share, seconds)
     n = np.stack([PER_SECOND - treated, treated], axis=1)
     failed = rng.binomial(n, [FAILING, failing])
     ok = n - failed
@@ -278,6 +280,7 @@ def measured(seeds: range) -> Iterator[Row]:
     always = float(np.mean([covered(200_000 + seed, 0.05) for seed in seeds]))
     yield Row("the same, at every look of six hours", f"{always:.1%}", "≥ 95 %", always >= 0.95)
     yield from _by_metric(seeds)
+    yield from _as_printed(seeds)
     slow = math.log((0.1 + 299 * 0.04) / (0.1 + 299 * 0.02))
     for name, effect, failing in (("TPOT × 2", slow, FAILING), ("20 % errors", 0.0, 0.2)):
         took = [braked(300_000 + seed, effect=effect, failing=failing) for seed in seeds]
@@ -290,6 +293,69 @@ def measured(seeds: range) -> Iterator[Row]:
             "≥ 99 %",
             kept_share >= 0.99,
         )
+
+
+SHARES: Final = (0.05, 0.5)
+RATIOS: Final = (1.1, 1.2, 1.5)
+EXCESSES: Final = (0.02, 0.05, 0.1)
+
+
+def found_as_printed(seed: int, share: float, requests: int, harm_: Harm) -> bool:
+    """Whether harm is found within the requests that `experiment plan` prints for it."""
+    rng = np.random.default_rng(seed)
+    seconds = math.ceil(requests / PER_SECOND)
+    run = drawn(rng, seconds=seconds, effect=harm_.effect, failing=harm_.failing, share=share)
+    gathered = Gathered(run, rng)
+    experiment = staged(share)
+    return any(
+        harm(evidence_of(experiment, gathered.until(at))) is not None
+        for at in (*range(0, seconds, max(seconds // 8, 1)), seconds)
+        if at
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What a treatment does: to log cost, and how often it fails."""
+
+    effect: float = 0.0
+    failing: float = FAILING
+
+
+def staged(share: float) -> Experiment:
+    """The experiment with this share treated."""
+    return replace(EXPERIMENT, plan=replace(EXPERIMENT.plan, stages=(Stage(share),)))
+
+
+def _as_printed(seeds: range) -> Iterator[Row]:
+    """Harm that is less than sudden: within what was printed before the start."""
+    traffic = Traffic(3600.0 * PER_SECOND, SD, 24, shares={GuardKind.ERRORS: (FAILING, 36_000.0)})
+    for share in SHARES:
+        told = forecast(staged(share).plan, traffic)
+        harms = [
+            (f"{row['ratio']:g} times the time", row["requests"], Harm(math.log(row["ratio"])))
+            for row in told["harm"]
+            if row["ratio"] in RATIOS
+        ]
+        harms += [
+            (
+                f"{row['excess']:.0%} more failures",
+                row["requests"],
+                Harm(0.0, FAILING + row["excess"]),
+            )
+            for row in told["excesses"]
+            if row["excess"] in EXCESSES
+        ]
+        for number, (name, requests, harm_) in enumerate(harms):
+            first = 600_000 + 10_000 * number
+            found_ = [found_as_printed(first + seed, share, requests, harm_) for seed in seeds]
+            kept = float(np.mean(found_))
+            yield Row(
+                f"{name}, {share:.0%} treated: found within the {requests} requests printed before",
+                f"{kept:.1%}",
+                "≥ 98 %",
+                kept >= 0.98,
+            )
 
 
 def _by_metric(seeds: range) -> Iterator[Row]:

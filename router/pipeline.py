@@ -117,7 +117,7 @@ class Pipeline:
         who = tenant.limited_as or tenant.id
         bill, admission = self._quotas.take(who, raw.body), self._admission
         try:
-            with admission.try_enter(who) or await admission.wait(who) as held:
+            with admission.try_enter(who) or await admission.wait(who, raw.body) as held:
                 await self._serve(raw, sink, Guest(tenant, held, bill))
         finally:
             bill.settle(0)  # whoever was answered has settled already

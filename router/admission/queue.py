@@ -177,8 +177,15 @@ class FairQueue:
         self.in_flight += 1
         return True
 
-    def join(self, name: TenantId, now: float) -> Queued | Refused:
-        """Queues a request for which `try_enter` has just found no place."""
+    def join(self, name: TenantId, now: float, *, first: bool = False) -> Queued | Refused:
+        """Queues a request for which `try_enter` has just found no place.
+
+        Args:
+            name: Whose it is.
+            now: Monotonic clock.
+            first: It was refused before and comes back as it was told: it goes before the others
+                of its tenant.
+        """
         tenant = self._tenants.get(name)
         if self._draining:
             return self._refused(tenant, Cause.DRAINING, now)
@@ -197,6 +204,8 @@ class FairQueue:
         self._counter += 1
         ticket = Ticket(self._counter)
         tenant.waiting[ticket] = None
+        if first:
+            tenant.waiting.move_to_end(ticket, last=False)
         self._waiting[ticket] = _Waiting(tenant, now)
         if len(tenant.waiting) == 1:
             self._lines += 1

@@ -32,8 +32,9 @@ DEFAULT_EFFECT = 0.05
 _DAY_H = 24
 _HARMS = (1.05, 1.1, 1.2, 1.5, 2.0)
 _EXCESSES = (0.02, 0.05, 0.1, 0.2)
-_SURE = 0.99
-"""Chance to find harm within what is printed."""
+_EACH = 0.995
+"""Chance that as many are treated as were reckoned with, and to find harm then: so within what is
+printed it is found in 99 of 100."""
 
 _DELAY_S = 15.0
 """From the end of a request until a look sees it: sums are read back every ten seconds."""
@@ -192,10 +193,20 @@ def _harm(plan: Plan, traffic: Traffic, sd: float) -> list[dict[str, Any]]:
     for ratio in _HARMS:
         # Slower for certain (the primary metric), or by more than the guard bears.
         beyond = [math.log(ratio)] + [math.log(ratio / limit) for limit in limits if ratio > limit]
-        needed = min(requests_to_detect(e, sd, min(share, 0.5), power=_SURE) for e in beyond)
+        needed = min(requests_to_detect(e, sd, min(share, 0.5), power=_EACH) for e in beyond)
+        needed = _surely(needed, min(share, 0.5))
         hours = _hours(needed, traffic.measured_per_hour, _DELAY_S)
         found.append({"ratio": ratio, "requests": needed, "hours": hours})
     return found
+
+
+def _surely(needed: int, share: float) -> int:
+    """Requests of which surely as many are treated as are among `needed` on the average."""
+    z = NormalDist().inv_cdf(_EACH)
+    treated = needed * share
+    # With n requests n share - z sqrt(n share (1 - share)) are treated at least.
+    root = (z * math.sqrt(1.0 - share) + math.sqrt(z * z * (1.0 - share) + 4.0 * treated)) / 2.0
+    return math.ceil(root * root / share)
 
 
 def _excesses(plan: Plan, traffic: Traffic) -> list[dict[str, Any]]:
@@ -220,7 +231,7 @@ def _requests_to_breach(
     usual: float, excess: float, limit: float, share: float, level: float
 ) -> int:
     """Requests, both sides together, after which a guard of shares is surely breached."""
-    z = NormalDist().inv_cdf(1.0 - (1.0 - _SURE) / 2.0)
+    z = NormalDist().inv_cdf(_EACH)
 
     def breached(n: int) -> bool:
         treated, control = max(round(n * share), 1), max(round(n * (1.0 - share)), 1)

@@ -4,17 +4,16 @@ A bucket that fills evenly, holds a few seconds' worth and may be overdrawn: a r
 while there is anything in it, and pays a guess then and the truth at its end. So over minutes the
 rate is exact, however long answers turn out.
 
-Who is refused is told a time of its own, one after another at a little below the rate, and is let
-in when it comes back then: it is known by its body, and what it will take is kept for it. Newcomers
-get what is left.
+Who is refused is told a time of its own, one after another as the bucket will have paid for those
+before, and is let in when it comes back then: it is known by its body, and what it will take is
+kept for it. Newcomers get what is left.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from hashlib import blake2b
 
+from router.admission.promises import Promises, Told, name_of
 from router.admission.stays import LONGEST_S, advised
 from router.clock import Clock
 from router.errors import Reason, RequestError
@@ -24,74 +23,11 @@ BURST_S = 3.0
 """What a bucket holds at most, as seconds of its rate. Judgement: a page's worth of requests at
 once is let in, and a minute is exceeded by a twentieth at most."""
 
+_OVERDRAFT_S = 2 * BURST_S
+"""How far who comes back as told may overdraw it, as seconds of its rate. Judgement."""
+
 _FIRST_GUESS = 500.0
 _MEMORY = 20.0
-
-_PROMISED_SHARE = 0.8
-"""Of the rate: what answers turn out longer than guessed must not break promises. Judgement; see
-`bench/verify_limits.py`."""
-
-_KEPT_S = 3.0
-"""For how long something is kept for who does not come: advice is in whole seconds, and the way
-back takes its time."""
-
-_MOST_PROMISES = 4096
-_MOST_ALIKE = 8
-"""Of requests with one body: a client that does not wait gets no more than that."""
-_HEAD_BYTES, _TAIL_BYTES = 4096, 1024
-
-
-class _Promises:
-    """Times at which requests that were refused may come back, the soonest first."""
-
-    __slots__ = ("_by_body", "_due", "until_s")
-
-    def __init__(self, now: float) -> None:
-        self._due: deque[tuple[float, bytes]] = deque()
-        self._by_body: dict[bytes, list[float]] = {}
-        self.until_s = now
-        """Up to when the rate is spoken for."""
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def kept(self, now: float) -> int:
-        """How many may come now."""
-        while self._due and self._due[0][0] + _KEPT_S < now:
-            due, body = self._due.popleft()
-            self._drop(due, body)
-        count = 0
-        for due, _ in self._due:
-            if due > now:
-                break
-            count += 1
-        return count
-
-    def redeem(self, body: bytes, now: float) -> bool:
-        """Whether a request comes back as it was told; a promise holds once."""
-        due = self._by_body.get(body)
-        if not due or due[0] > now:
-            return False
-        at = due[0]
-        self._drop(at, body)
-        self._due.remove((at, body))
-        return True
-
-    def give(self, body: bytes, due: float) -> bool:
-        """Promises a time, later than all before; False where there are too many."""
-        alike = self._by_body.setdefault(body, [])
-        if len(self._due) >= _MOST_PROMISES or len(alike) >= _MOST_ALIKE:
-            return False
-        alike.append(due)
-        self._due.append((due, body))
-        return True
-
-    def _drop(self, due: float, body: bytes) -> None:
-        alike = self._by_body.get(body, [])
-        if due in alike:
-            alike.remove(due)
-        if not alike:
-            self._by_body.pop(body, None)
 
 
 class _Bucket:
@@ -103,7 +39,7 @@ class _Bucket:
         self.per_minute = per_minute
         self.level = per_minute / 60.0 * BURST_S
         self.since_s = now
-        self.promises = _Promises(now)
+        self.promises = Promises()
         self.guess = _FIRST_GUESS
         """Tokens of a request, from those before."""
         self.per_byte: float | None = None
@@ -114,27 +50,39 @@ class _Bucket:
         """Tokens a second."""
         return self.per_minute / 60.0
 
-    def lets_in(self, body: bytes, now: float) -> bool:
-        """Whether a request may be served; who was promised it may overdraw by a burst."""
-        kept = self.promises.kept(now)
-        if self.level - kept * self.guess > 0.0:
-            self.promises.redeem(body, now)
-            return True
-        return self.level > -BURST_S * self.rate and self.promises.redeem(body, now)
+    def lets_in(self, name: str, now: float, *, promised: bool) -> bool:
+        """Whether a request may be served; who was promised it may overdraw more.
 
-    def promise(self, body: bytes, now: float) -> int:
-        """Seconds after which a request that is refused now may come back."""
+        Args:
+            name: Of the request; empty where there is no promise at all.
+            now: Monotonic clock.
+            promised: Whether another process has promised it.
+        """
+        promises = self.promises
+        due, _ = promises.waiting(now)
+        anyway = self.level - due * self.guess > 0.0
+        if not anyway and self.level <= -_OVERDRAFT_S * self.rate:
+            return False
+        if promises.redeem(name, now):
+            return True
+        if promised:
+            promises.came()
+        return anyway or promised
+
+    def promise(self, name: str, now: float) -> tuple[int, float | None]:
+        """Seconds after which a request that is refused now may come back, and when it is due."""
         promises = self.promises
         # One token more than the debt, so that who comes then is let in.
-        paid_s = now + (1.0 - self.level) / self.rate
-        next_s = max(promises.until_s, paid_s)
-        wait_s = advised(next_s - now)
-        if wait_s < LONGEST_S and promises.give(body, next_s):
-            promises.until_s = next_s + self.guess / (_PROMISED_SHARE * self.rate)
-        return wait_s
+        _, waiting = promises.waiting(now)
+        owed = 1.0 - self.level + waiting * self.guess
+        due = max(promises.until_s, now + owed / self.rate)
+        wait_s = advised(due - now)
+        given = wait_s < LONGEST_S and promises.give(name, due)
+        return wait_s, due if given else None
 
     def fill(self, now: float) -> None:
-        full = self.rate * BURST_S
+        # What is set aside for those who were refused is not lost while they are on their way.
+        full = self.rate * BURST_S + len(self.promises) * self.guess
         self.level = max(self.level, min(self.level + self.rate * (now - self.since_s), full))
         self.since_s = now
 
@@ -198,6 +146,7 @@ class Quotas:
         self._limits: Mapping[TenantId, int] = {}
         self._buckets: dict[TenantId, _Bucket] = {}
         self._processes = 1
+        self.told = Told()
 
     def change(self, limits: Mapping[TenantId, int], processes: int) -> None:
         """Uses other limits from now on; debts stay.
@@ -231,9 +180,11 @@ class Quotas:
         if bucket is None:
             bucket = self._buckets[tenant] = _Bucket(limit / self._processes, now)
         bucket.fill(now)
-        name = _name(body) if bucket.level <= 0.0 or len(bucket.promises) else b""
-        if not bucket.lets_in(name, now):
-            wait_s = bucket.promise(name, now)
+        name = name_of(tenant, body) if bucket.level <= 0.0 or len(bucket.promises) else ""
+        if not bucket.lets_in(name, now, promised=self.told.elsewhere(name, now)):
+            wait_s, due = bucket.promise(name, now)
+            if due is not None:
+                self.told.note(due, name)
             raise RequestError(
                 Reason.TENANT_SATURATED,
                 f"Too many tokens; the limit is {limit} per minute. Try again in {wait_s} s.",
@@ -241,9 +192,3 @@ class Quotas:
             )
         bucket.level -= bucket.guess
         return Bill(bucket, bucket.guess, len(body))
-
-
-def _name(body: bytes) -> bytes:
-    """What a body is known by: its length and its ends, since a long one takes its time."""
-    data = body[:_HEAD_BYTES] + body[-_TAIL_BYTES:]
-    return blake2b(data, digest_size=8, salt=len(body).to_bytes(8, "little")).digest()

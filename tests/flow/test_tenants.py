@@ -223,6 +223,6 @@ async def test_a_request_that_an_engine_refuses_costs_nothing(
             tenants={"known": [{"id": "acme", "tokens_per_minute": 6000}], "header": "x-tenant"},
         )
     )
-    plain.always(wire.response(400, b'{"error": {"message": "no"}}'))
+    plain.always(wire.whole(b'{"error": {"message": "no"}}', "400 Bad Request"))
     statuses = {(await ask(app.data_url, chat("x-tenant: acme"))).status for _ in range(10)}
     assert statuses == {400}
