@@ -53,6 +53,8 @@ _WARM_S: Final = 20.0
 _AWAY_S: Final = 3.0
 """The store is away for so long when the harm begins."""
 _WATCHED_S: Final = 20.0
+_REST_S: Final = 15.0
+"""Until the engines are well again, and reports hold the last requests."""
 _SETTLES_S: Final = 60.0
 _SPEED: Final = 4.0
 _FAILED: Final = re.compile(r"bad answers of treatment, since the start: (\d+) failed")
@@ -138,6 +140,10 @@ class Scene:
         for tenant, name in names.items():
             await self._order("/api/experiments", {"plan": _plan(name, tenant)})
         await asyncio.sleep(_WARM_S)
+        for name in names.values():
+            standing = (await self._order(f"/api/experiments/{name}"))["standing"]
+            if standing["status"] != "running":
+                raise RuntimeError(f"{name} was left before it did any harm: {standing}")
         if store == "frozen":
             self._store.pause()
         elif store == "gone":
@@ -147,12 +153,13 @@ class Scene:
         kind, value, every = HARMS[harm]
         began = time.monotonic()
         for engine in self._tried:
-            engine.service.command([Fault(kind, value, for_s=_WATCHED_S + 5.0, every=every)])
+            engine.service.command([Fault(kind, value, for_s=_WATCHED_S, every=every)])
         await asyncio.sleep(_WATCHED_S)
         if store == "frozen":
             self._store.resume()
         elif store == "gone":
             await self._store.start()
+        await asyncio.sleep(_REST_S)
         return [await self._found(names[t], t, harm, store, began) for t in TENANTS]
 
     async def _found(self, name: str, tenant: str, harm: str, store: str, began: float) -> Run:

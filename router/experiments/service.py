@@ -55,6 +55,9 @@ _KEPT_LOOKS = 90
 """A minute and a half of them: more than the longest of these stretches."""
 
 _HOUR_S = 3600
+_AFTER_S = 600.0
+"""For how long figures are kept up after the end: requests are on their way, the store may be too.
+"""
 _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
 _TRIES = 10
@@ -100,6 +103,8 @@ class Trials:
         self._missing: Counter[str] = Counter()
         self._so_far: dict[ExperimentName, deque[tuple[float, Counts]]] = {}
         """How requests of both sides had ended by then, by the sums of all processes."""
+        self._over: dict[ExperimentName, float] = {}
+        """Experiments that run no more, and until when their figures are kept up."""
         self._noted: dict[ExperimentName, tuple[int, int]] = {}
         """Requests of both sides when a look was last written down here."""
         self._shared_at: float | None = None
@@ -169,6 +174,10 @@ class Trials:
 
     def _renew(self) -> None:
         running = tuple(e for e in self._book.experiments.values() if e.assigns)
+        names = {e.plan.name for e in running}
+        for experiment in self.rules.experiments:
+            if experiment.plan.name not in names:
+                self._over[experiment.plan.name] = self._wall() + _AFTER_S
         epochs = {e.plan.name: e.standing.epoch for e in running}
         self._left = {name: of for name, of in self._left.items() if epochs.get(name) == of}
         self.rules = Rules(
@@ -210,8 +219,28 @@ class Trials:
             answers = answers and await self._look(experiment, source, now, alarm)
             if not answers:
                 self._alone(experiment, now, alarm)
+        if answers:
+            await self._look_back(sources, now)
         for hour in [h for h in self._own if h < now // _HOUR_S - 1]:
             del self._own[hour]
+
+    async def _look_back(self, sources: Mapping[str, Source], now: float) -> None:
+        """Writes down what the last requests of experiments that are over came to."""
+        for name, until in list(self._over.items()):
+            experiment = self._book.experiments.get(name)
+            if experiment is None or experiment.assigns or now > until:
+                del self._over[name]
+                continue
+            source = sources.get(experiment.plan.model)
+            if source is None:
+                continue
+            try:
+                hours = await _hours(source.history, experiment.standing.began or now, now)
+                known = seen(experiment, hours.items())
+                await self._note(experiment, known, evidence_of(experiment, known), now)
+            except StoreError as error:
+                _log.debug("no look at what is over", extra={"error": str(error)})
+                return
 
     async def _look(
         self, experiment: Experiment, source: Source, now: float, alarm: str | None
@@ -233,10 +262,7 @@ class Trials:
             self._leave(experiment, why)
         try:
             await self._move(experiment, evidence, now)
-            counts = (evidence.control, evidence.treatment)
-            if self._noted.get(name) != counts:
-                await self._note_look(name, known, evidence, now)
-                self._noted[name] = counts
+            await self._note(experiment, known, evidence, now)
         except StoreError as error:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
             return False
@@ -312,6 +338,15 @@ class Trials:
 
     async def _changed(self, change: Callable[[Book], tuple[Book, list[bytes]]]) -> bool:
         return await change_book(self._store, self._prefix, change)
+
+    async def _note(
+        self, experiment: Experiment, known: Seen, evidence: Evidence, now: float
+    ) -> None:
+        """Writes a look down if it has seen more than the last one."""
+        name, counts = experiment.plan.name, (evidence.control, evidence.treatment)
+        if self._noted.get(name) != counts:
+            await self._note_look(name, known, evidence, now)
+            self._noted[name] = counts
 
     async def _note_look(
         self, name: ExperimentName, known: Seen, evidence: Evidence, now: float
