@@ -16,17 +16,16 @@ from typing import Any
 
 import orjson
 
-from policies.estimators.verdict import Gain
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
 from router.estimates.history import HOURS, History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
+from router.experiments.book import change_book
 from router.experiments.brake import sudden_harm
 from router.experiments.cells import side_cells, side_of, tried_in
 from router.experiments.documents import (
     Book,
-    as_document,
     audit_entry,
     book_key,
     evidence_json,
@@ -36,14 +35,13 @@ from router.experiments.documents import (
 from router.experiments.evidence import (
     Seen,
     evidence_of,
-    gains_by_class,
-    gains_by_metric,
     seen,
 )
+from router.experiments.figures import figures_json
 from router.experiments.model import Experiment, ExperimentName, Metric
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
-from router.stores.base import DocumentStore, SharedStore
+from router.stores.base import SharedStore
 
 LOOK_S = 1.0
 """Between two looks; a slot is ten times as long."""
@@ -60,10 +58,6 @@ _AFTER_S = 600.0
 """
 _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
-_TRIES = 10
-
-_STRUCTURE = ("checked", "invalid", "finished", "truncated")
-"""Sums of answers that had to have a structure."""
 
 _log = logging.getLogger("specroute.experiments")
 
@@ -378,66 +372,6 @@ async def _hours(history: History, since: float, now: float) -> Mapping[int, Cel
     return hours
 
 
-def figures_json(known: Seen, primary: Metric = Metric.COST) -> dict[str, Any]:
-    """What a report shows beside the evidence: gains by class are of the primary metric."""
-    ever = known.ever
-    return {
-        "classes": {
-            class_id: _gain_json(gain) for class_id, gain in gains_by_class(known, primary).items()
-        },
-        "metrics": {
-            metric.value: _gain_json(gain) for metric, gain in gains_by_metric(known).items()
-        },
-        "ended": {
-            side: {
-                name.removeprefix("status."): n
-                for name, n in sorted(counts.items())
-                if name.startswith("status.")
-            }
-            for side, counts in ever.items()
-        },
-        "structure": {
-            side: {name: counts.get(name, 0) for name in _STRUCTURE}
-            for side, counts in ever.items()
-        },
-    }
-
-
-def _gain_json(gain: Gain | None) -> dict[str, float] | None:
-    if gain is None:
-        return None
-    return {"value": gain.value, "low": gain.low, "high": gain.high}
-
-
-async def change_book(
-    store: DocumentStore, prefix: str, change: Callable[[Book], tuple[Book, list[bytes]]]
-) -> bool:
-    """Changes the book by compare-and-set, as often as others are faster.
-
-    Args:
-        store: Where it is kept.
-        prefix: First part of its key.
-        change: Gives the book after, and the lines of its audit; none means that nothing changes.
-
-    Returns:
-        Whether it was changed.
-
-    Raises:
-        StoreError: The store did not take it, or others were always faster.
-    """
-    key = book_key(prefix)
-    for _ in range(_TRIES):
-        document = await store.get(key)
-        book = of_document(document.data) if document else Book()
-        after, entries = change(book)
-        if not entries:
-            return False
-        version = document.version if document else 0
-        if await store.put(key, as_document(after), expected=version, entries=entries):
-            return True
-    raise StoreError("experiments are being changed by too many at once; try again")
-
-
 def _sides(cells: Cells) -> Cells:
     return {key: sums for key, sums in cells.items() if side_of(key[0]) is not None}
 
@@ -464,4 +398,4 @@ def _since(moment: _Moment, then: _Moment) -> Cells:
     return added
 
 
-__all__ = ["LOOK_S", "Source", "Trials", "change_book", "figures_json"]
+__all__ = ["LOOK_S", "Source", "Trials"]

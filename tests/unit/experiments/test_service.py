@@ -224,3 +224,22 @@ async def test_orders_that_do_not_fit_change_nothing() -> None:
         await made.desk.start({**PLAN, "name": f"other{number}"}, "ops")
     with pytest.raises(TransitionError, match="stop one first"):
         await made.desk.start({**PLAN, "name": "ninth"}, "ops")
+
+
+async def test_what_ends_after_the_treatment_was_left_is_in_the_report_too() -> None:
+    """Requests were on their way; nobody is judged by them any more."""
+    made, rng = await begun()
+    await made.run(45, rng)
+    left = [process.trials.rules for process in made.processes]
+    await made.run(11, rng, failing=0.2)
+    assert (await made.status())[0] == "rolled_back"
+    before = (await made.desk.shown(TRY))["look"]["ended"]["treatment"]["failed"]
+    for process, rules in zip(made.processes, left, strict=True):
+        now = process.trials.rules
+        process.trials.rules = rules
+        process.serve(30, rng, failing=1.0)
+        process.trials.rules = now
+    await made.run(20, rng)
+    after = (await made.desk.shown(TRY))["look"]["ended"]["treatment"]["failed"]
+    assert after >= before + 20
+    assert (await made.status())[0] == "rolled_back"
