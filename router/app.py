@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -48,6 +49,7 @@ from router.relay.sink import ResponseSink
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
+from router.stores.last_known import LastKnown
 from router.stores.open import open_store
 from router.tenants.board import PromiseBoard
 from router.tenants.keyring import KeyRing
@@ -111,7 +113,7 @@ class Application:
             self._admission,
             prefix,
             KeyRing(),
-            Trials(self._store, prefix, self._writer.slots.wall),
+            Trials(self._store, prefix, self._writer.slots.wall, _last_known(config)),
             Quotas(self._clock),
         )
         self._presence = Presence(prefix)
@@ -534,6 +536,11 @@ def _route_state(route: ServedRoute) -> RouteState:
         servers.upkeep.finder.errors(),
         servers.upkeep.identifier.identities,
     )
+
+
+def _last_known(config: Config) -> LastKnown:
+    folder = config.store.last_known
+    return LastKnown(None if folder is None else Path(folder))
 
 
 def _limits(config: Config, presence: Presence | None) -> Limits:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policies.types import ArmId, ClassId
+from router.config.models import Name
 from router.experiments.cells import HOLDOUT
 from router.experiments.model import (
     DEFAULT_GUARDS,
@@ -24,7 +25,6 @@ from router.experiments.model import (
 )
 from router.types import TenantId
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
 Text = Annotated[str, Field(max_length=2000)]
 
 

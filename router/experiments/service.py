@@ -26,6 +26,7 @@ from router.experiments.brake import sudden_harm
 from router.experiments.cells import side_cells, side_of, tried_in
 from router.experiments.documents import (
     Book,
+    as_document,
     audit_entry,
     book_key,
     evidence_json,
@@ -41,7 +42,8 @@ from router.experiments.figures import figures_json
 from router.experiments.model import Experiment, ExperimentName, Metric
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
-from router.stores.base import SharedStore
+from router.stores.base import Document, SharedStore
+from router.stores.last_known import LastKnown
 
 LOOK_S = 1.0
 """Between two looks; a slot is ten times as long."""
@@ -58,6 +60,8 @@ _AFTER_S = 600.0
 """
 _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
+
+_COPY = "experiments.json"
 
 _log = logging.getLogger("specroute.experiments")
 
@@ -81,12 +85,23 @@ class _Moment:
 class Trials:
     """All experiments, as far as one process is concerned."""
 
-    def __init__(self, store: SharedStore, prefix: str, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        prefix: str,
+        wall: Callable[[], float],
+        last_known: LastKnown | None = None,
+    ) -> None:
+        """Args: `last_known` keeps the book for a start while the store is away."""
         self._store = store
+        self._last_known = last_known or LastKnown(None)
         self._prefix = prefix
         self._wall = wall
-        self._book = Book()
-        self._version = -1
+        copy = self._last_known.read(_COPY)
+        self._book = Book() if copy is None else of_document(copy)
+        self._document: Document | None = None
+        self._read = False
+        """Whether the store has told the book; until then nobody is treated by a copy of it."""
         self._configured_off = False
         self._class_ids: tuple[ClassId, ...] = ()
         self._left: dict[ExperimentName, int] = {}
@@ -104,6 +119,7 @@ class Trials:
         self._shared_at: float | None = None
         self.rules = Rules(missing=self._missing)
         """What requests are placed by; replaced whole."""
+        self._renew()
 
     @property
     def book(self) -> Book:
@@ -151,12 +167,16 @@ class Trials:
             StoreError: The store did not answer; what was read before holds.
         """
         document = await self._store.get(book_key(self._prefix))
-        version = document.version if document else 0
-        if version != self._version:
-            # A store that was emptied does not turn speculation on again; an order does.
-            self._book = of_document(document.data) if document else Book(off=self._book.off)
-            self._version = version
-            self._renew()
+        # A store that was emptied may have come to the same version by now, so content counts too.
+        if self._read and document == self._document:
+            return
+        # A store that was emptied does not turn speculation on again; an order does.
+        self._book = of_document(document.data) if document else Book(off=self._book.off)
+        if not self._read:
+            self._left = {}  # what was left had only been known by a copy
+        self._document, self._read = document, True
+        self._renew()
+        await asyncio.to_thread(self._last_known.keep, _COPY, as_document(self._book))
 
     def policies(self, model: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
         """Policies that experiments on a route want asked, with their parameters."""
@@ -173,7 +193,8 @@ class Trials:
             if experiment.plan.name not in names:
                 self._over[experiment.plan.name] = self._wall() + _AFTER_S
         epochs = {e.plan.name: e.standing.epoch for e in running}
-        self._left = {name: of for name, of in self._left.items() if epochs.get(name) == of}
+        kept = self._left if self._read else epochs
+        self._left = {name: of for name, of in kept.items() if epochs.get(name) == of}
         self.rules = Rules(
             off=self._configured_off or self._book.off,
             experiments=running,
