@@ -40,7 +40,7 @@ _REFRESH_S: Final = 2.5
 """Until all processes have read what was ordered, and servers are known after a start."""
 _AT_ONCE: Final = 16
 _SIDES: Final = frozenset((f"{NAME}/control", f"{NAME}/treatment"))
-_HASHED: Final = 100_000
+_HASHED: Final = 1_000_000
 _TOLD: Final = "x-specroute-experiment"
 
 
