@@ -21,10 +21,11 @@ from policies.estimators.increments import FIXED_POINT
 from policies.estimators.verdict import fixed_sample_gain
 from policies.types import ArmId, FloatArray
 from router.estimates.layout import Cells
-from router.experiments.evidence import Seen, evidence_of
+from router.experiments.evidence import evidence_of
 from router.experiments.forecast import Traffic, forecast, traffic_in
 from router.experiments.model import Experiment, Metric
 from router.experiments.rollout import harm
+from router.experiments.seen import Seen
 from router.types import POOLED
 
 TTFT_SD: Final = 0.5
@@ -122,7 +123,7 @@ class Gathered:
             for hour in range(shape[0])
             if self._sums[0, hour].any()
         }
-        return Seen({CHAT: pairs}, 1)
+        return Seen.of({CHAT: pairs}, 1)
 
     def _cell(self, hour: int, column: int) -> CellSums:
         n, s, q = self._sums[:, hour, column]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from policies.types import ClassId
-from router.experiments.evidence import CONTROL, TREATED
 from router.experiments.model import (
     Experiment,
     ExperimentName,
@@ -18,6 +17,7 @@ from router.experiments.model import (
     Treatment,
     Unit,
 )
+from router.experiments.seen import CONTROL, TREATED
 
 SD: Final = 0.3
 LEVEL_SD: Final = 0.2

@@ -40,10 +40,11 @@ from policies.estimators.sequential import requests_to_detect
 from policies.estimators.verdict import fixed_sample_gain
 from policies.types import ArmId, FloatArray
 from router.experiments.brake import LEAST_EXCESS, sudden_harm
-from router.experiments.evidence import Seen, evidence_of
+from router.experiments.evidence import evidence_of
 from router.experiments.forecast import Traffic, forecast
 from router.experiments.model import Experiment, GuardKind, Metric, Stage
 from router.experiments.rollout import harm
+from router.experiments.seen import Seen
 
 FAILING: Final = 0.001
 WINDOWS: Final = (10, 60)
@@ -119,7 +120,7 @@ class Gathered:
                 for column, side in enumerate(SIDES)
             }
         self.seconds = seconds
-        return Seen({CHAT: self.pairs}, 1)
+        return Seen.of({CHAT: self.pairs}, 1)
 
     def _cell(
         self, column: int, all_: slice, new: slice, kept: dict[str, dict[int, int]]
@@ -203,7 +204,7 @@ def recent(run: Drawn, first: int, last: int) -> Seen:
         )
         plain = {"n": n, "status.ok": n - failed, "status.failed": failed}
         pair[side] = CellSums(plain, log_cost={"s": cost})
-    return Seen({CHAT: {(0, 1): pair}}, 1)
+    return Seen.of({CHAT: {(0, 1): pair}}, 1)
 
 
 def before(run: Drawn, second: int) -> dict[str, int]:

@@ -15,8 +15,8 @@ import numpy as np
 from policies.estimators.effects import arm_effects
 from policies.estimators.verdict import fixed_sample_gain
 from policies.types import Counts, Status
-from router.experiments.evidence import CONTROL, TREATED, Seen
 from router.experiments.model import METRIC_WORDS, Metric
+from router.experiments.seen import CONTROL, TREATED, Seen
 
 ALPHA = 1e-9
 """Chance that one look at a healthy treatment finds harm."""

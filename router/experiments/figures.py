@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from policies.estimators.verdict import Gain
-from router.experiments.evidence import Seen, gains_by_class, gains_by_metric
+from router.experiments.evidence import gains_by_class, gains_by_metric
 from router.experiments.model import Metric
+from router.experiments.seen import Seen
 
 _STRUCTURE = ("checked", "invalid", "finished", "truncated")
 """Sums of answers that had to have a structure."""

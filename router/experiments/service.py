@@ -11,19 +11,19 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
-from router.estimates.history import HOURS, History
+from router.estimates.history import History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
 from router.experiments.book import change_book
 from router.experiments.brake import sudden_harm
-from router.experiments.cells import side_cells, side_of, tried_in
+from router.experiments.cells import side_cells, tried_in
 from router.experiments.documents import (
     Book,
     as_document,
@@ -33,15 +33,14 @@ from router.experiments.documents import (
     look_key,
     of_document,
 )
-from router.experiments.evidence import (
-    Seen,
-    evidence_of,
-    seen,
-)
+from router.experiments.evidence import evidence_of
 from router.experiments.figures import figures_json
+from router.experiments.gathered import Gathered
 from router.experiments.model import Experiment, ExperimentName, Metric
 from router.experiments.placing import Rules
+from router.experiments.recent import Moment, copied, sides_of, since
 from router.experiments.rollout import Evidence, Looked, harm, moved
+from router.experiments.seen import Seen, seen
 from router.stores.base import Document, SharedStore
 from router.stores.last_known import LastKnown
 
@@ -74,14 +73,6 @@ class Source:
     history: History
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """Sums of all sides at one moment, by stretch of time."""
-
-    at: float
-    stretches: Mapping[int, Cells]
-
-
 class Trials:
     """All experiments, as far as one process is concerned."""
 
@@ -108,7 +99,7 @@ class Trials:
         """Epochs in which this process has left a treatment."""
         self._own: dict[int, Cells] = {}
         """What this process has seen of all sides, by hour."""
-        self._moments: dict[tuple[str, str], deque[_Moment]] = {}
+        self._moments: dict[tuple[str, str], deque[Moment]] = {}
         self._missing: Counter[str] = Counter()
         self._so_far: dict[ExperimentName, deque[tuple[float, Counts]]] = {}
         """How requests of both sides had ended by then, by the sums of all processes."""
@@ -116,6 +107,8 @@ class Trials:
         """Experiments that run no more, and until when their figures are kept up."""
         self._noted: dict[ExperimentName, tuple[int, int]] = {}
         """Requests of both sides when a look was last written down here."""
+        self._gathered: dict[ExperimentName, Gathered] = {}
+        self._last: dict[ExperimentName, tuple[Seen, Experiment, Evidence]] = {}
         self._shared_at: float | None = None
         self.rules = Rules(missing=self._missing)
         """What requests are placed by; replaced whole."""
@@ -212,13 +205,7 @@ class Trials:
             sources: Where the sums of each route are, by model.
         """
         now = self._wall()
-        if not self.rules.experiments:
-            self._own.clear()
-        running = {experiment.plan.name for experiment in self.rules.experiments}
-        for key in [key for key in self._moments if key[1] not in running]:
-            del self._moments[key]
-        for name in self._so_far.keys() - running:
-            del self._so_far[name]
+        self._forget(now)
         due = [
             (experiment, sources[experiment.plan.model])
             for experiment in self.rules.experiments
@@ -236,7 +223,18 @@ class Trials:
                 self._alone(experiment, now, alarm)
         if answers:
             await self._look_back(sources, now)
-        for hour in [h for h in self._own if h < now // _HOUR_S - 1]:
+
+    def _forget(self, now: float) -> None:
+        """Lets go of what no look will ask for."""
+        running = {experiment.plan.name for experiment in self.rules.experiments}
+        for key in [key for key in self._moments if key[1] not in running]:
+            del self._moments[key]
+        for name in self._so_far.keys() - running:
+            del self._so_far[name]
+        for name in self._gathered.keys() - running - self._over.keys():
+            del self._gathered[name]
+            self._last.pop(name, None)
+        for hour in [h for h in self._own if not running or h < now // _HOUR_S - 1]:
             del self._own[hour]
 
     async def _look_back(self, sources: Mapping[str, Source], now: float) -> None:
@@ -250,9 +248,8 @@ class Trials:
             if source is None:
                 continue
             try:
-                hours = await _hours(source.history, experiment.standing.began or now, now)
-                known = seen(experiment, hours.items())
-                await self._note(experiment, known, evidence_of(experiment, known), now)
+                known = await self._known(experiment, source, now)
+                await self._note(experiment, known, self._evidence(experiment, known, None), now)
             except StoreError as error:
                 _log.debug("no look at what is over", extra={"error": str(error)})
                 return
@@ -263,15 +260,14 @@ class Trials:
         """Judges by what all processes have stored; whether the store answers."""
         name = experiment.plan.name
         try:
-            hours = await _hours(source.history, experiment.standing.began or now, now)
+            known = await self._known(experiment, source, now)
         except StoreError as error:
             _log.debug("no look at shared sums", extra={"error": str(error)})
             return False
         self._shared_at = now
-        known = seen(experiment, hours.items())
         kept = self._so_far.setdefault(name, deque(maxlen=_KEPT_LOOKS))
         kept.append((now, known.together))
-        evidence = evidence_of(experiment, known, alarm)
+        evidence = self._evidence(experiment, known, alarm)
         why = harm(evidence)
         if why is not None:
             self._leave(experiment, why)
@@ -282,6 +278,19 @@ class Trials:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
             return False
         return True
+
+    async def _known(self, experiment: Experiment, source: Source, now: float) -> Seen:
+        gathered = self._gathered.setdefault(experiment.plan.name, Gathered())
+        return await gathered.known(experiment, source.history, now)
+
+    def _evidence(self, experiment: Experiment, known: Seen, alarm: str | None) -> Evidence:
+        """What is known, judged anew only where it is new."""
+        last = self._last.get(experiment.plan.name)
+        if last is not None and last[0] is known and last[1] == experiment:
+            return replace(last[2], alarm=alarm)
+        evidence = evidence_of(experiment, known)
+        self._last[experiment.plan.name] = (known, experiment, evidence)
+        return replace(evidence, alarm=alarm)
 
     def _alone(self, experiment: Experiment, now: float, alarm: str | None) -> None:
         """Judges by what this process has seen itself, where the store has been away for long."""
@@ -303,17 +312,17 @@ class Trials:
         """Sudden harm by what all processes saw, as far as it is known, or by what this one saw."""
         past = source.past()
         shared = {
-            number: _sides(cells)
+            number: sides_of(cells)
             for number, cells in past.blocks.items()
             if number >= past.newest_block - 1
         }
         for of, stretches in (("shared", shared), ("own", dict(self._own))):
-            why = self._judged(experiment, of, _Moment(now, _copied(stretches)))
+            why = self._judged(experiment, of, Moment(now, copied(stretches)))
             if why is not None:
                 return why
         return None
 
-    def _judged(self, experiment: Experiment, of: str, moment: _Moment) -> str | None:
+    def _judged(self, experiment: Experiment, of: str, moment: Moment) -> str | None:
         moments = self._moments.setdefault((of, experiment.plan.name), deque())
         moments.append(moment)
         while len(moments) > 1 and moments[1].at <= moment.at - _RECENT_S[-1]:
@@ -322,15 +331,15 @@ class Trials:
             then = next((m for m in reversed(moments) if m.at <= moment.at - stretch_s), None)
             if then is None:
                 then = moments[0]
-            recent = seen(experiment, [(0, _since(moment, then))])
             metrics = dict.fromkeys((Metric.COST, experiment.plan.primary))
+            recent = seen(experiment, [(0, since(moment, then))], metrics)
             why = sudden_harm(recent, self._before(experiment, then), metrics)
             if why is not None:
                 return why
         return None
 
-    def _before(self, experiment: Experiment, then: _Moment) -> Counts:
-        here = seen(experiment, then.stretches.items()).together
+    def _before(self, experiment: Experiment, then: Moment) -> Counts:
+        here = seen(experiment, then.stretches.items(), ()).together
         kept = self._so_far.get(experiment.plan.name, ())
         # What is judged must not count as what is usual.
         shared = next((counts for at, counts in reversed(kept) if at <= then.at), {})
@@ -378,45 +387,6 @@ class Trials:
             }
         )
         await self._store.put(key, data, expected=document.version if document else 0)
-
-
-async def _hours(history: History, since: float, now: float) -> Mapping[int, Cells]:
-    """All hours since then, one at a time where they are new here, so that requests get turns."""
-    hours: Mapping[int, Cells] = {}
-    begins = now
-    while begins > since:
-        begins = max(begins - _HOUR_S, since, now - HOURS * _HOUR_S)
-        hours = await history.read_hours(begins)
-        await asyncio.sleep(0)
-        if begins <= now - HOURS * _HOUR_S:
-            break
-    return hours
-
-
-def _sides(cells: Cells) -> Cells:
-    return {key: sums for key, sums in cells.items() if side_of(key[0]) is not None}
-
-
-def _copied(stretches: Mapping[int, Cells]) -> dict[int, Cells]:
-    return {
-        number: {key: dict(sums) for key, sums in cells.items()}
-        for number, cells in stretches.items()
-        if cells
-    }
-
-
-def _since(moment: _Moment, then: _Moment) -> Cells:
-    """What has been added since then; stretches that are gone meanwhile count for nothing."""
-    added: Cells = {}
-    for number, cells in moment.stretches.items():
-        before = then.stretches.get(number, {})
-        for key, sums in cells.items():
-            known = before.get(key, {})
-            grown = {name: n - known.get(name, 0) for name, n in sums.items()}
-            grown = {name: n for name, n in grown.items() if n}
-            if grown:
-                merge_cells(added, {key: grown})
-    return added
 
 
 __all__ = ["LOOK_S", "Source", "Trials"]

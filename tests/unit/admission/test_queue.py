@@ -427,12 +427,15 @@ def test_who_comes_back_as_told_goes_before_others_of_its_tenant() -> None:
     theirs = queue.join(other, 0.0)
     first = queue.join(mine, 0.0)
     back = queue.join(mine, 0.0, first=True)
+    after = queue.join(mine, 0.0, first=True)
     assert isinstance(first, Queued)
     assert isinstance(back, Queued)
+    assert isinstance(after, Queued)
     assert isinstance(theirs, Queued)
     let_in = [
         queue.finish(mine, 1.0, 1.0),
         queue.finish(other, 1.0, 2.0),
         queue.finish(mine, 1.0, 3.0),
+        queue.finish(mine, 1.0, 4.0),
     ]
-    assert let_in == [[theirs.ticket], [back.ticket], [first.ticket]]
+    assert let_in == [[theirs.ticket], [back.ticket], [after.ticket], [first.ticket]]

@@ -11,8 +11,8 @@ from policies.estimators.cells import CellSums, LogCostSums
 from policies.estimators.increments import FIXED_POINT
 from policies.types import ClassId
 from router.experiments.brake import LEAST_TREATED, sudden_harm, tail
-from router.experiments.evidence import CONTROL, TREATED, Seen
 from router.experiments.model import Metric
+from router.experiments.seen import CONTROL, TREATED, Seen
 
 HEALTHY = {"n": 10000, "status.failed": 10}
 
@@ -29,7 +29,7 @@ def side(n: int, *, failed: int = 0, mean: float = 1.0, sd: float = 0.3) -> Cell
 def recent(treated: CellSums, control: CellSums) -> Seen:
     """The last seconds."""
     pair = {CONTROL.arm_id: control, TREATED.arm_id: treated}
-    return Seen({ClassId("chat"): {(0, 1): pair}}, 1)
+    return Seen.of({ClassId("chat"): {(0, 1): pair}}, 1)
 
 
 @pytest.mark.parametrize(

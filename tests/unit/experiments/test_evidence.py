@@ -18,7 +18,6 @@ from router.experiments.evidence import (
     gains_by_class,
     gains_by_metric,
     log_cost_sd,
-    seen,
 )
 from router.experiments.model import (
     Experiment,
@@ -37,6 +36,7 @@ from router.experiments.model import (
     Status as Stands,
 )
 from router.experiments.rollout import harm
+from router.experiments.seen import seen
 from router.types import POOLED
 
 TRY = ExperimentName("try")
