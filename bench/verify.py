@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import (
+    verify_assignment,
     verify_attribution,
+    verify_brake,
     verify_bytes,
     verify_coverage,
     verify_engines,
     verify_experiments,
     verify_fuzz,
+    verify_limits,
     verify_models,
     verify_policies,
     verify_replay,
@@ -68,6 +71,21 @@ SECTIONS: dict[str, Section] = {
         "Sentinel: healthy pools that are quarantined, and how soon damaged ones are",
         "python -m bench.verify_sentinel --seeds 1000",
         lambda: verify_sentinel.tables(1000),
+    ),
+    "assignment": Section(
+        "Assignment: who is on which side, over processes, restarts, retries and a ramp",
+        "python -m bench.verify_assignment --sessions 400",
+        lambda: verify_assignment.tables(sessions=400),
+    ),
+    "brake": Section(
+        "The brake: a real proxy before simulated engines that turn bad, store or no store",
+        "python -m bench.verify_brake --rounds 3",
+        lambda: verify_brake.tables(rounds=3),
+    ),
+    "limits": Section(
+        "Limits of tenants: four processes under overload, and whether Retry-After is true",
+        "python -m bench.verify_limits --seconds 120",
+        lambda: verify_limits.tables(seconds=120.0),
     ),
     "attribution": Section(
         "Attribution: tokens per step by class, from counters of whole servers alone",

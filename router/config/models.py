@@ -237,6 +237,14 @@ class Store(Model):
         ".specroute/store",
         description="Data folder of the embedded server; created when missing.",
     )
+    last_known: str | None = Field(
+        None,
+        description=(
+            "Folder for copies of what operators have ordered, such as the kill switch, so that a "
+            "process that starts while the store is away knows it; created when missing. Each "
+            "store its own."
+        ),
+    )
     prefix: Name = Field("specroute", description="First part of every key.")
     timeout_s: float = Field(
         1.0,

@@ -73,6 +73,7 @@ class DecisionRecord(NamedTuple):
             "snapshot": decision.snapshot_version,
             "arm": decision.arm_id,
             "propensity": decision.propensity,
+            "drawn": decision.drawn,
             "probabilities": dict(decision.probabilities),
             "excluded": dict(decision.excluded),
             "loads": None

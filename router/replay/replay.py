@@ -60,7 +60,7 @@ class Replayed:
         classes: Each by itself.
         shares: Share of requests the policy would give each arm.
         logged_shares: And the shares they had.
-        settled: Requests of the log that no policy was asked about; they are not judged.
+        settled: Requests of the log that were not left to chance; they are not judged.
     """
 
     overall: Answer
@@ -109,14 +109,13 @@ def replay(
 
 
 def drawn(log: Log) -> Log:
-    """The log without what was settled before any policy was asked: holdout, experiments, pins.
+    """The log without what was not left to chance: holdout, experiments, pins, `explore: false`.
 
     A hash decided there, or an operator: no probability says how it could have gone otherwise.
     What these requests showed is learned from as in the proxy.
     """
-    return replace(
-        log, entries=tuple(entry for entry in log.entries if entry.policy not in SETTLED)
-    )
+    kept = (entry for entry in log.entries if entry.drawn and entry.policy not in SETTLED)
+    return replace(log, entries=tuple(kept))
 
 
 def as_arrays(log: Log) -> Logged:

@@ -70,6 +70,7 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "snapshot": 7,
         "arm": "fast",
         "propensity": 0.25,
+        "drawn": True,
         "probabilities": {"fast": 0.25, "plain": 0.75},
         "excluded": {"plain": "why"},
         "loads": None,
