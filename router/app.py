@@ -116,7 +116,12 @@ class Application:
             Trials(self._store, prefix, self._writer.slots.wall, _last_known(config)),
             Quotas(self._clock),
         )
-        self._presence = Presence(prefix)
+        # Until the store tells of others, all workers of this host are there.
+        self._presence = Presence(
+            prefix,
+            processes=max(config.listen.workers, 1) if place else 1,
+            rank=place.number if place else 0,
+        )
         self._board = PromiseBoard(prefix)
         self._current = Generation(config, self._ground)
         self._configure()
