@@ -129,7 +129,12 @@ class Application:
                 counted=self._metrics.repeated,
             ),
         )
-        self._presence = Presence(prefix)
+        # Until the store tells of others, all workers of this host are there.
+        self._presence = Presence(
+            prefix,
+            processes=max(config.listen.workers, 1) if place else 1,
+            rank=place.number if place else 0,
+        )
         self._board = PromiseBoard(prefix)
         self._current = Generation(config, self._ground)
         self._configure()
