@@ -86,6 +86,7 @@ class _Part:
     Attributes:
         log_tau: Draws of log tokens per step, shape (arms, draws).
         rate: Steps per token of each arm times what the product misses, shape (arms, draws).
+        decoding: Steps of an answer, failures counted, shape (arms, draws).
         hurdle: What failures multiply the cost by, shape (arms, draws).
         output: Tokens of an answer.
         budget: Share of what is not proven.
@@ -94,6 +95,7 @@ class _Part:
 
     log_tau: FloatArray
     rate: FloatArray
+    decoding: FloatArray
     hurdle: FloatArray
     output: float
     budget: float
@@ -120,13 +122,17 @@ class NetGainPlan:
             start=_STEP_S, tokens=_tokens_per_step(known.arms),
         )  # fmt: skip
         self._steps = steps.values
-        self._busy = _with_others(steps, parameters.altruism)
-        self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        self._busy = _with_others(steps, parameters.altruism).reshape(-1, draws)
+        prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        self._prefill = prefill.reshape(-1, draws)
+        self._rows = range(0, len(self._busy), len(GRID))
+        self._even = np.full(draws, 1.0 / draws)
         offset = known.prefill_offset
         self._offset = offset if 0.0 <= offset <= _MOST_TOKENS else 0.0
         told = known.prompt_s
-        alone = self._prefill[:, 0].mean(axis=1)
-        self._prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else told
+        alone = prefill[:, 0].mean(axis=1)
+        prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else alone * 0.0 + told
+        self._wait_s = (parameters.courtesy * prompt_s).tolist()
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._typical = _typical_index(known)
@@ -142,59 +148,69 @@ class NetGainPlan:
         """Probabilities for one request, and its expected time on each arm as scores."""
         part = self._part(moment.class_id, moment.part)
         cost = self._cost(moment, part)
-        gone = [a for a, load in enumerate(moment.load) if load <= 0]
-        scores = np.minimum(cost.mean(axis=1), _MOST_SCORE)
-        arms = len(scores)
+        scores = np.minimum(cost @ self._even, _MOST_SCORE)
+        arms, base, load = len(scores), self._known.baseline, moment.load
+        gone = [a for a in range(arms) if load[a] <= 0]
         if len(gone) == arms:
-            return Proposal(np.eye(arms)[self._known.baseline], scores)
+            return Proposal(np.eye(arms)[base], scores)
         # Where nothing else has a server, an arm that is held back is better than none.
-        barred = [a for a in range(arms) if a in gone or a in part.held]
+        barred = [a for a in range(arms) if load[a] <= 0 or a in part.held]
         barred = gone if len(barred) == arms else barred
-        cost[barred] = np.inf
-        expected = scores.copy()
-        expected[barred] = np.inf
-        p = self._shares(cost, expected, part, moment)
-        lows = np.full(arms, self._p.floor)
-        lows[self._known.baseline] = max(self._p.control, self._p.floor)
-        lows[gone] = 0.0
+        expected = scores.tolist()
+        for a in barred:
+            cost[a] = np.inf
+            expected[a] = np.inf
+        p = self._shares(cost, expected, part, load[base])
+        lows = [self._p.floor] * arms
+        lows[base] = max(self._p.control, self._p.floor)
+        for a in gone:
+            lows[a] = 0.0
         return Proposal(_at_least(p, lows), scores)
 
     def _cost(self, moment: Moment, part: _Part) -> FloatArray:
         """Marginal seconds of the request, shape (arms, draws): its own, and what others lose."""
-        index = [grid_index(load) for load in moment.load]
-        output = part.output
-        if moment.output_tokens is not None:
-            output = min(output, max(float(moment.output_tokens), 1.0))
-        cost = self._busy[self._arms, index]
-        cost *= part.rate
-        cost *= output
+        rows = np.array(
+            [row + grid_index(load) for row, load in zip(self._rows, moment.load, strict=True)]
+        )
+        cost: FloatArray = self._busy.take(rows, axis=0)
+        cost *= part.decoding
+        if moment.output_tokens is not None and moment.output_tokens < part.output:
+            cost *= max(float(moment.output_tokens), 1.0) / part.output
         prompt = min(max(moment.prompt_tokens, 0), _MOST_TOKENS)
-        fresh = np.array([max(prompt - max(cached, 0), 0.0) for cached in moment.cached_tokens])
-        cost += self._prefill[self._arms, index] * (fresh + self._offset)[:, None]
+        fresh = [max(prompt - max(cached, 0), 0.0) for cached in moment.cached_tokens]
+        first = self._prefill.take(rows, axis=0)
+        first *= np.array([[tokens + self._offset] for tokens in fresh])
         # While a prompt is worked on, the others of its server wait.
-        others = np.maximum(np.array(moment.load) - 1.0, 0.0)
-        cost += (self._p.courtesy * others * fresh * self._prompt_s)[:, None]
-        cost *= part.hurdle
+        others = zip(self._wait_s, moment.load, fresh, strict=True)
+        first += np.array([[wait * max(load - 1, 0) * tokens] for wait, load, tokens in others])
+        first *= part.hurdle
+        cost += first
         return cost
 
     def _shares(
-        self, cost: FloatArray, expected: FloatArray, part: _Part, moment: Moment
-    ) -> FloatArray:
+        self, cost: FloatArray, expected: list[float], part: _Part, load: int
+    ) -> list[float]:
         """Most to the least expected cost, some by draws, and no more than the budget unproven."""
         given, base = self._p, self._known.baseline
-        wins = np.bincount(cost.argmin(axis=0), minlength=len(cost))
-        p: FloatArray = np.asarray(wins * (part.doubt / given.draws), dtype=np.float64)
-        p[expected.argmin()] += 1.0 - part.doubt
-        if not np.isfinite(expected[base]):
+        wins = np.bincount(cost.argmin(axis=0), minlength=len(expected)).tolist()
+        scale = part.doubt / given.draws
+        p = [count * scale for count in wins]
+        p[expected.index(min(expected))] += 1.0 - part.doubt
+        if expected[base] == np.inf:
             return p
-        better = (cost <= cost[base]).mean(axis=1)
-        better[base] = 1.0
-        unproven = (better < given.proof) & (p > 0.0)
-        risk = float(p[unproven].sum())
-        budget = part.budget / (1.0 + moment.load[base] / given.calm)
+        plain, needed = cost[base], given.proof * given.draws
+        unproven = [
+            a
+            for a, share in enumerate(p)
+            if share > 0.0 and a != base and np.count_nonzero(cost[a] <= plain) < needed
+        ]
+        risk = sum(p[a] for a in unproven)
+        budget = part.budget / (1.0 + load / given.calm)
         if risk > budget:
-            p[unproven] *= budget / risk
-            p[np.where(unproven, np.inf, expected).argmin()] += risk - budget
+            for a in unproven:
+                p[a] *= budget / risk
+                expected[a] = np.inf
+            p[expected.index(min(expected))] += risk - budget
         return p
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
@@ -219,15 +235,20 @@ class NetGainPlan:
         given = self._p
         if belief is None:
             hurdle = np.ones_like(rate)
-            return _Part(log_tau, rate, hurdle, output, given.first_budget, 1.0, ())
+            return _Part(
+                log_tau, rate, rate * output, hurdle, output, given.first_budget, 1.0, ()
+            )
         n = _settled(belief)
         a, b = failure_posterior(belief.view)
         failed = np.minimum(rng.beta(a, b, rate.T.shape).T, _SURE_TO_FAIL)
+        rate, hurdle = rate * self._missed(belief, rate, rng), 1.0 / (1.0 - failed)
+        output = _answer(belief, output)
         return _Part(
             log_tau=log_tau,
-            rate=rate * self._missed(belief, rate, rng),
-            hurdle=1.0 / (1.0 - failed),
-            output=_answer(belief, output),
+            rate=rate,
+            decoding=rate * hurdle * output,
+            hurdle=hurdle,
+            output=output,
             budget=given.budget + (given.first_budget - given.budget) * math.exp(-n / given.settle),
             doubt=given.doubt + (1.0 - given.doubt) * math.exp(-n / given.learn),
             held=tuple(belief.held_back),
@@ -237,7 +258,9 @@ class NetGainPlan:
         """A part: what it is a part of, but for how drafts fare and how long answers are."""
         log_tau = of_part(above.log_tau, belief.drafting, self._known.arms, rng)
         rate = above.rate * np.exp(above.log_tau - log_tau)
-        return replace(above, log_tau=log_tau, rate=rate, output=_answer(belief, above.output))
+        output = _answer(belief, above.output)
+        decoding = rate * above.hurdle * output
+        return replace(above, log_tau=log_tau, rate=rate, decoding=decoding, output=output)
 
     def _of_any_class(self) -> FloatArray:
         """Draws for a class nothing is known or published of: those of the others in turn."""
@@ -315,11 +338,11 @@ def _typical_index(known: Knowledge) -> list[int]:
     return [grid_index(round(load)) for load in mean.tolist()]
 
 
-def _at_least(p: FloatArray, lows: FloatArray) -> FloatArray:
-    total = float(lows.sum())
-    shares: FloatArray = lows + max(1.0 - total, 0.0) * p
-    shares /= shares.sum()
-    return shares
+def _at_least(p: list[float], lows: list[float]) -> FloatArray:
+    left = max(1.0 - sum(lows), 0.0)
+    shares = [low + left * share for low, share in zip(lows, p, strict=True)]
+    total = sum(shares)
+    return np.array([share / total for share in shares])
 
 
 @dataclass(frozen=True, slots=True)
