@@ -143,6 +143,26 @@ def test_warming_changes_no_answer() -> None:
     assert np.array_equal(cold.propose(asked).probabilities, warm.propose(asked).probabilities)
 
 
+def test_what_was_asked_before_makes_no_difference() -> None:
+    """Prompts of one band get one answer, whichever of them is asked about first."""
+    known = example_knowledge(ARMS, EFFECTS, n=20.0)
+    short, long = (replace(example_moment(ARMS), prompt_tokens=tokens) for tokens in (1000, 1010))
+    one, other = (NetGainPolicy().prepare(known, np.random.default_rng(0)) for _ in range(2))
+    first, second = one.propose(short), one.propose(long)
+    assert np.array_equal(first.scores, other.propose(long).scores)
+    assert np.array_equal(first.scores, second.scores)
+
+
+@pytest.mark.parametrize("tokens", [3, 57, 411, 2999, 31_000])
+def test_prompts_are_told_apart_to_a_twentieth(tokens: int) -> None:
+    """Counting as the middle of a band moves an expected time by less than the prompt's 4.5 %."""
+    plan = NetGainPolicy().prepare(example_knowledge(ARMS, EFFECTS), np.random.default_rng(0))
+    rough = plan.propose(replace(example_moment(ARMS), prompt_tokens=tokens)).scores
+    more = plan.propose(replace(example_moment(ARMS), prompt_tokens=round(tokens * 2**0.125)))
+    assert np.all(np.abs(more.scores / rough - 1.0) < 2 * 0.045 + 0.01)
+    assert np.all(more.scores >= rough)
+
+
 def test_a_floor_that_leaves_nothing_is_refused() -> None:
     """Shares that are promised must fit."""
     with pytest.raises(ValueError, match="floor must be within"):
