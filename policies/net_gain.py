@@ -16,7 +16,7 @@ import numpy as np
 from policies.cost import typical_tokens
 from policies.curves import GRID, Curves, fit_curves, grid_index
 from policies.drafts import draw_log_tau, of_part
-from policies.estimators.effects import arm_effects
+from policies.estimators.effects import ArmEffects, arm_effects
 from policies.expected import failure_posterior
 from policies.knowledge import Belief, Knowledge, Moment, parent
 from policies.parameters import integer, number, parameter
@@ -25,7 +25,7 @@ from policies.types import ClassId, FloatArray, Proposal
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from policies.types import Arm
+    from policies.types import Arm, ArmView
 
 _STEP_S: Final = 0.02
 _PREFILL_S: Final = 2e-4
@@ -36,6 +36,10 @@ _LOOKUP: Final = frozenset(("ngram", "suffix"))
 _MATCHED: Final = 0.4
 """Share of its steps in which a look-up method drafts. Judgement, and only the place where a curve
 is looked for."""
+_USEFUL_SD: Final = 0.08
+"""Of the log of a gain. Judgement: gains below a tenth are seldom acted on."""
+_SETTLED: Final = 4.0
+"""Standard errors; what an interval that holds at any look needs, with room to spare."""
 _LEAST_VARIANCE: Final = 1e-9
 _SURE_TO_FAIL: Final = 0.999
 _MOST_SCORE: Final = 1e9
@@ -54,10 +58,12 @@ class NetGainParameters:
 
     Attributes:
         draws: Joint draws whose winners are counted.
-        control: Share of the baseline in every class, which keeps gains causal.
+        control: Least share of the baseline in every class, which keeps gains causal.
+        first_control: The same while what the class gains is not known well enough to be told.
         budget: Share that arms may have together that were not shown to be no worse.
         first_budget: The same while a class is unknown, or after drafting changed.
         settle: Answers of a class after which the budget has fallen by two thirds of the way.
+        known: Answers after which what is left of the budget has halved, and so on.
         doubt: Share that is given by draws (Thompson sampling), so that what is uncertain is tried;
             the rest goes where the expected cost is least.
         learn: Answers of a class after which that share, from 1, has fallen as far.
@@ -67,13 +73,17 @@ class NetGainParameters:
         altruism: How much of the time that others lose to it, step by step, counts as its own.
         courtesy: How much of the time that they wait for its prompt does. More than one, of both:
             those who come while it is served lose time as well.
+        patience: How much more a second before the first token counts than one after it. Tails of
+            TTFT are paid for with mean time, at a good price while it is small.
     """
 
     draws: int = parameter(128, integer(16, 4096))
     control: float = parameter(0.005, number(0.0, 1.0))
+    first_control: float = parameter(0.15, number(0.0, 1.0))
     budget: float = parameter(0.01, number(0.0, 1.0))
     first_budget: float = parameter(0.6, number(0.0, 1.0))
     settle: float = parameter(15.0, number(1.0, 1e6))
+    known: float = parameter(300.0, number(1.0, 1e6))
     doubt: float = parameter(0.05, number(0.0, 1.0))
     learn: float = parameter(50.0, number(1.0, 1e6))
     calm: float = parameter(32.0, number(1.0, 1e6))
@@ -81,6 +91,7 @@ class NetGainParameters:
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 10.0))
     courtesy: float = parameter(2.0, number(0.0, 10.0))
+    patience: float = parameter(4.0, number(0.0, 100.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,9 @@ class _Part:
         decoding: Steps of an answer, failures counted, shape (arms, draws).
         hurdle: What failures multiply the cost by, shape (arms, draws).
         output: Tokens of an answer.
+        control: Least share of the baseline.
         budget: Share of what is not proven.
+        doubt: Share that is given by draws.
         held: Arms that are held back.
     """
 
@@ -104,6 +117,7 @@ class _Part:
     decoding: FloatArray
     hurdle: FloatArray
     output: float
+    control: float
     budget: float
     doubt: float
     held: tuple[int, ...]
@@ -190,7 +204,7 @@ class NetGainPlan:
             expected[a] = np.inf
         p = self._shares(cost, expected, part, load[base])
         lows = [self._p.floor] * arms
-        lows[base] = max(self._p.control, self._p.floor)
+        lows[base] = max(part.control, self._p.floor)
         for a in gone:
             lows[a] = 0.0
         return Proposal(_at_least(p, lows), scores)
@@ -216,7 +230,7 @@ class NetGainPlan:
         others = zip(self._wait_s, load, fresh, strict=True)
         waits = [wait * (n - 1) * tokens if n > 1 else 0.0 for wait, n, tokens in others]
         tokens, wait = np.array((fresh, waits))[:, :, None]
-        first *= tokens + self._offset
+        first *= (tokens + self._offset) * (1.0 + self._p.patience)
         first += wait
         first *= part.hurdle
         cost += first
@@ -277,6 +291,7 @@ class NetGainPlan:
                 decoding=rate * output,
                 hurdle=hurdle,
                 output=output,
+                control=given.first_control,
                 budget=given.first_budget,
                 doubt=1.0,
                 held=(),
@@ -284,7 +299,8 @@ class NetGainPlan:
         n = _settled(belief)
         a, b = failure_posterior(belief.view)
         failed = np.minimum(rng.beta(a, b, rate.T.shape).T, _SURE_TO_FAIL)
-        rate, hurdle = rate * self._missed(belief, rate, rng), 1.0 / (1.0 - failed)
+        effects = arm_effects(belief.view)
+        rate, hurdle = rate * self._missed(effects, rate, rng), 1.0 / (1.0 - failed)
         output = _answer(belief, output)
         return _Part(
             number=len(self._parts),
@@ -293,7 +309,8 @@ class NetGainPlan:
             decoding=rate * hurdle * output,
             hurdle=hurdle,
             output=output,
-            budget=given.budget + (given.first_budget - given.budget) * math.exp(-n / given.settle),
+            control=_control(given, effects, belief.view),
+            budget=_budget(given, n),
             doubt=given.doubt + (1.0 - given.doubt) * math.exp(-n / given.learn),
             held=tuple(belief.held_back),
         )
@@ -322,14 +339,15 @@ class NetGainPlan:
         found: FloatArray = every[turn, :, np.arange(self._p.draws)].T
         return found
 
-    def _missed(self, belief: Belief, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def _missed(
+        self, effects: ArmEffects, rate: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
         """Factor by which measured costs differ from what the model expects, shape (arms, draws).
 
         Costs of the same time are compared with the baseline's; the model's expectation is for
         the loads at which they were measured.
         """
         base = self._known.baseline
-        effects = arm_effects(belief.view)
         model = np.log(self._steps[self._arms, self._typical] * rate)
         model = model - model[base]
         expected, spread = model.mean(axis=1), model.var(axis=1)
@@ -370,6 +388,29 @@ def _settled(belief: Belief) -> float:
         served = belief.view.served
         n = float(np.where((served >= 0.0) & (served <= _MOST_N), served, 0.0).sum())
     return n if 0.0 <= n <= _MOST_N else 0.0
+
+
+def _control(given: NetGainParameters, effects: ArmEffects, view: ArmView) -> float:
+    """Least share of the baseline: more of it while the gain of a class cannot be told yet.
+
+    That is the gain of the arm that serves most of it. It can be told when it is known to
+    `_USEFUL_SD`, or differs from none by `_SETTLED` standard errors.
+    """
+    first = max(given.first_control, given.control)
+    served = np.where(np.isfinite(view.served), view.served, 0.0)
+    served[view.baseline_index] = -1.0
+    arm = int(served.argmax())
+    variance = float(effects.covariance[arm, arm])
+    if not (effects.identified[arm] and 0.0 < variance < np.inf) or served[arm] < 0.0:
+        return first
+    enough = max(_USEFUL_SD, abs(float(effects.mean[arm])) / _SETTLED)
+    return given.control + (first - given.control) * min(variance / enough**2, 1.0) ** 2
+
+
+def _budget(given: NetGainParameters, n: float) -> float:
+    """Share of what is not proven, n answers after something changed."""
+    lasting = given.budget / (1.0 + n / given.known)
+    return lasting + (given.first_budget - lasting) * math.exp(-n / given.settle)
 
 
 def _tokens_per_step(arms: Sequence[Arm]) -> FloatArray:
