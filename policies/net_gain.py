@@ -469,6 +469,7 @@ def build_net_gain(
     Raises:
         ValueError: The floor is too high for that many arms.
     """
-    if parameters.floor * len(arms) + parameters.control > 1.0:
+    control = max(parameters.control, parameters.first_control)
+    if parameters.floor * len(arms) + control > 1.0:
         raise ValueError(f"policy 'net_gain': floor must be within 0..{1 / len(arms):.4g}")
     return NetGainPolicy(parameters)
