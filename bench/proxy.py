@@ -59,26 +59,32 @@ class Proxy:
 async def running(urls: Sequence[str]) -> AsyncIterator[Proxy]:
     """Starts a proxy with a plain and a drafting pool; stops it at the end."""
     with tempfile.TemporaryDirectory() as name:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "router", "serve", "-c", str(_config(Path(name), urls))),
-            *("--log-level", "error"),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        if process.stdout is None:
-            raise RuntimeError("no output")
+        async with configured(_config(Path(name), urls)) as proxy:
+            yield proxy
+
+
+@asynccontextmanager
+async def configured(config: Path) -> AsyncIterator[Proxy]:
+    """Starts a proxy from a configuration; stops it at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "router", "serve", "-c", str(config), "--log-level", "error"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    if process.stdout is None:
+        raise RuntimeError("no output")
+    try:
+        data_line = (await process.stdout.readline()).decode().split()
+        admin_line = (await process.stdout.readline()).decode().split()
+        port = int(data_line[1].removesuffix("/v1").rsplit(":", 1)[1])
+        yield Proxy(process.pid, port, admin_line[1].rstrip("/"))
+    finally:
+        process.terminate()
         try:
-            data_line = (await process.stdout.readline()).decode().split()
-            admin_line = (await process.stdout.readline()).decode().split()
-            port = int(data_line[1].removesuffix("/v1").rsplit(":", 1)[1])
-            yield Proxy(process.pid, port, admin_line[1].rstrip("/"))
-        finally:
-            process.terminate()
-            try:
-                async with asyncio.timeout(_STOP_TIMEOUT_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                raise RuntimeError("the proxy did not end after SIGTERM") from None
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            raise RuntimeError("the proxy did not end after SIGTERM") from None
 
 
 def _state(admin: str) -> dict[str, Any]:

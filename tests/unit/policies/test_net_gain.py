@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from policies.budgets import NetGainParameters
 from policies.checks import example_arms
 from policies.context_checks import example_knowledge, example_moment
 from policies.knowledge import Belief, Knowledge, Moment, Ratios
-from policies.net_gain import NetGainParameters, NetGainPolicy, build_net_gain
+from policies.net_gain import NetGainPolicy, build_net_gain
 from policies.types import ClassId, FloatArray
 
 ARMS = example_arms(3)
