@@ -37,7 +37,7 @@ from router.simulate.load import load_world
 from router.simulate.tables import percent, table
 
 POLICY: Final = "net_gain"
-CASES: Final = (("llama8b-light", 2.0), ("llama8b-heavy", 0.25))
+CASES: Final = (("llama8b-light", 1.0), ("llama8b-heavy", 0.2))
 """Worlds, and speeds that two cores keep up with: a light load, and a heavy one."""
 WITHIN: Final = 0.05
 

@@ -45,7 +45,7 @@ DEMO_CLASSES = ("code_edit", "structured", "creative")
 """Of the ten classes there are prompts for, the three that differ most: each gets its answers."""
 DEMO_MAX_TOKENS = 64
 """Short answers, many of them: a verdict needs answers, and a minute has few on two cores."""
-DEMO_SHARES = {"control": 0.2, "first_control": 0.3, "floor": 0.1}
+DEMO_SHARES = {"control": 0.2, "first_control": 0.3, "floor": 0.1, "budget": 0.3}
 """Shares that every pool keeps, far above the defaults: verdicts need answers from both sides, and
 four minutes are short."""
 DEMO_POLICY = {"name": "net_gain", "parameters": DEMO_SHARES}

@@ -70,6 +70,31 @@ def test_the_budget_shrinks_with_load() -> None:
     assert shares(known, crowded, proof=1.0, floor=0.0, calm=16.0)[1:].sum() < calm[1:].sum()
 
 
+def test_the_budget_goes_on_shrinking_with_what_is_known() -> None:
+    """Long after a class was settled less is tried out than soon after."""
+    known = example_knowledge(ARMS, [0.0, 0.02, 0.02], n=60.0)
+    early, late = (
+        shares(believing(known, settled=n), None, proof=1.0, floor=0.0, doubt=1.0)[1:].sum()
+        for n in (200.0, 3000.0)
+    )
+    assert 0.0 < late < early / 3.0
+
+
+def test_the_control_is_larger_while_a_gain_cannot_be_told() -> None:
+    """A first verdict needs requests of both sides; once it is there half a per cent is enough."""
+    few, many = (shares(example_knowledge(ARMS, EFFECTS, n=n), doubt=0.0) for n in (1.0, 2000.0))
+    assert few[0] > 0.1
+    assert many[0] == pytest.approx(0.005, rel=0.1)
+
+
+def test_seconds_before_the_first_token_count_more() -> None:
+    """A long prompt stays where it is cached, though decoding elsewhere saves more."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.4], n=2000.0)
+    asked = replace(example_moment(ARMS), prompt_tokens=3000, cached_tokens=(0, 0, 400))
+    assert shares(known, asked, patience=0.0)[1] > 0.9
+    assert shares(known, asked, patience=10.0)[2] > 0.9
+
+
 def test_an_arm_that_is_held_back_is_only_probed() -> None:
     """It keeps the floor, so that it can show that it is well again."""
     known = believing(example_knowledge(ARMS, EFFECTS, n=2000.0), held_back={1: "failures"})
