@@ -8,6 +8,7 @@ docs/policies.md.
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -228,7 +229,7 @@ class NetGainPlan:
         return found
 
     def _ready(self, class_id: ClassId, name: str, belief: Belief | None) -> _Part:
-        rng = np.random.default_rng((self._seed, *f"{class_id}/{name}".encode()))
+        rng = np.random.default_rng((self._seed, zlib.crc32(f"{class_id}/{name}".encode())))
         if name and belief is not None:
             return self._of_part(self._part(class_id, parent(name)), belief, rng)
         log_tau = self._tau.get(class_id)
