@@ -7,13 +7,13 @@ docs/policies.md.
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policies.bands import MIDDLES, ahead_bands, prompt_bands
 from policies.budgets import NetGainParameters, budget_of, doubt_of, least_control, settled
 from policies.cost import typical_tokens
 from policies.curves import GRID, Curves, fit_curves, grid_index
@@ -43,10 +43,13 @@ _MOST_SCORE: Final = 1e9
 _MOST_TOKENS: Final = 1e7
 _MOST_N: Final = 1e9
 _MOST_PROMPT_S: Final = 1.0
-_BANDS: Final = tuple((np.exp2(np.arange(24 * 8) / 8.0) - 1.0).tolist())
-"""Tokens in the middle of each band of prompts, eight to a doubling."""
 _MOST_ANSWERS: Final = 4096
 """Kept of a plan; far more than the requests of one snapshot ask for."""
+
+
+_Tuple = tuple[int, ...]
+_Asked = tuple[int, _Tuple, _Tuple, _Tuple, int | None]
+"""Part, loads, bands of what is to be prefilled, of what is before it, limit of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +110,10 @@ class NetGainPlan:
         told = known.prompt_s
         alone = prefill[:, 0].mean(axis=1)
         prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else alone * 0.0 + told
-        self._wait_s = (parameters.courtesy * prompt_s).tolist()
+        self._prompt_s = prompt_s.tolist()
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
-        self._answers: dict[tuple[int, tuple[int, ...], tuple[int, ...], int | None], Proposal] = {}
+        self._answers: dict[_Asked, Proposal] = {}
         self._typical = _typical_index(known)
         self._arms = np.arange(len(known.arms))
 
@@ -127,24 +130,39 @@ class NetGainPlan:
         their band: 4.5 % more or less.
         """
         part = self._part(moment.class_id, moment.part)
-        bands = _prompt_bands(moment)
+        bands, ahead = prompt_bands(moment), ahead_bands(moment)
         asked = moment.output_tokens
         limit = max(asked, 1) if asked is not None and asked < part.output else None
-        key = (part.number, moment.load, bands, limit)
+        key = (part.number, moment.load, bands, ahead, limit)
         found = self._answers.get(key)
         if found is None:
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
-            found = self._answers[key] = self._proposal(part, moment.load, bands, limit)
+            found = self._answers[key] = self._proposal(part, *key[1:])
             found.probabilities.setflags(write=False)
             found.scores.setflags(write=False)
         return found
 
     def _proposal(
-        self, part: _Part, load: tuple[int, ...], bands: tuple[int, ...], limit: int | None
+        self,
+        part: _Part,
+        load: tuple[int, ...],
+        bands: tuple[int, ...],
+        ahead: tuple[int, ...],
+        limit: int | None,
     ) -> Proposal:
-        length = 1.0 if limit is None else limit / part.output
-        cost = self._cost(part, load, [_BANDS[band] for band in bands], length)
+        rows = np.array([row + grid_index(n) for row, n in zip(self._rows, load, strict=True)])
+        # Marginal seconds, shape (arms, draws): its own, and what others lose.
+        cost: FloatArray = self._busy.take(rows, axis=0)
+        cost *= part.decoding
+        if limit is not None:
+            cost *= limit / part.output
+        first = self._prefill.take(rows, axis=0)
+        tokens, wait = np.array(self._prompts(load, bands, ahead))[:, :, None]
+        first *= tokens
+        first += wait
+        first *= part.hurdle
+        cost += first
         scores = np.minimum(cost @ self._even, _MOST_SCORE)
         arms, base = len(scores), self._known.baseline
         gone = [a for a in range(arms) if load[a] <= 0]
@@ -164,32 +182,24 @@ class NetGainPlan:
             lows[a] = 0.0
         return Proposal(_at_least(p, lows), scores)
 
-    def _cost(
-        self, part: _Part, load: tuple[int, ...], fresh: list[float], length: float = 1.0
-    ) -> FloatArray:
-        """Marginal seconds of a request, shape (arms, draws): its own, and what others lose.
+    def _prompts(
+        self, load: tuple[int, ...], bands: tuple[int, ...], ahead: tuple[int, ...]
+    ) -> tuple[list[float], list[float]]:
+        """Tokens that a prompt counts as on each arm, and seconds that it makes and is made wait.
 
-        Args:
-            part: What it belongs to.
-            load: Requests at the server of each arm, this one included.
-            fresh: Tokens of its prompt that are not cached there.
-            length: Its answer over one of the class.
+        Prompts before it are worked on first; while its own is, the others at its server wait.
         """
-        rows = np.array([row + grid_index(n) for row, n in zip(self._rows, load, strict=True)])
-        cost: FloatArray = self._busy.take(rows, axis=0)
-        cost *= part.decoding
-        if length != 1.0:
-            cost *= length
-        first = self._prefill.take(rows, axis=0)
-        # While a prompt is worked on, the others of its server wait.
-        others = zip(self._wait_s, load, fresh, strict=True)
-        waits = [wait * (n - 1) * tokens if n > 1 else 0.0 for wait, n, tokens in others]
-        tokens, wait = np.array((fresh, waits))[:, :, None]
-        first *= (tokens + self._offset) * (1.0 + self._p.patience)
-        first += wait
-        first *= part.hurdle
-        cost += first
-        return cost
+        dear, courtesy = 1.0 + self._p.patience, self._p.courtesy
+        fresh = [MIDDLES[band] for band in bands]
+        return (
+            [dear * (tokens + self._offset) for tokens in fresh],
+            [
+                prompt_s * (dear * MIDDLES[before] + courtesy * max(n - 1, 0) * tokens)
+                for prompt_s, before, n, tokens in zip(
+                    self._prompt_s, ahead, load, fresh, strict=True
+                )
+            ],
+        )
 
     def _shares(
         self, cost: FloatArray, expected: list[float], part: _Part, load: int
@@ -317,16 +327,6 @@ class NetGainPlan:
             centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
-
-
-def _prompt_bands(moment: Moment) -> tuple[int, ...]:
-    """The band of what each arm has to prefill."""
-    prompt, cached = min(max(moment.prompt_tokens, 0), _MOST_TOKENS), moment.cached_tokens
-    if any(cached):
-        return tuple(
-            [round(8.0 * math.log2(1.0 + max(prompt - max(held, 0), 0))) for held in cached]
-        )
-    return (round(8.0 * math.log2(1.0 + prompt)),) * len(cached)
 
 
 def _answer(belief: Belief, otherwise: float) -> float:

@@ -120,4 +120,5 @@ def moment_of(ask: Ask, loads: Sequence[PoolLoad]) -> Moment:
         load=tuple(load.load if load.up else 0 for load in loads),
         prompt_tokens=ask.prompt_tokens,
         cached_tokens=tuple(load.cached_tokens for load in loads),
+        ahead_tokens=tuple(load.ahead_tokens for load in loads),
     )

@@ -45,6 +45,13 @@ def test_a_crowded_server_loses_to_an_idle_one() -> None:
     assert p[1] < 0.05
 
 
+def test_prompts_that_wait_before_it_are_paid_for() -> None:
+    """Of two arms that are alike the one gets the request whose server has no prompts to do."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.5], n=2000.0)
+    for ahead, better in (((0, 9000, 0), 2), ((0, 0, 9000), 1)):
+        assert shares(known, replace(example_moment(ARMS), ahead_tokens=ahead))[better] > 0.9
+
+
 def test_a_cached_prefix_is_worth_what_it_saves() -> None:
     """A conversation stays where its prefix is, unless more is gained elsewhere than that costs."""
     known = example_knowledge(ARMS, [0.0, -0.5, -0.45], n=2000.0)
