@@ -50,7 +50,7 @@ class NetGainParameters:
 
     draws: int = parameter(128, integer(16, 4096))
     control: float = parameter(0.005, number(0.0, 1.0))
-    first_control: float = parameter(0.15, number(0.0, 1.0))
+    first_control: float = parameter(0.1, number(0.0, 1.0))
     budget: float = parameter(0.01, number(0.0, 1.0))
     first_budget: float = parameter(0.6, number(0.0, 1.0))
     settle: float = parameter(15.0, number(1.0, 1e6))
@@ -62,7 +62,7 @@ class NetGainParameters:
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 10.0))
     courtesy: float = parameter(2.0, number(0.0, 10.0))
-    patience: float = parameter(5.0, number(0.0, 100.0))
+    patience: float = parameter(4.0, number(0.0, 100.0))
 
 
 def least_control(given: NetGainParameters, effects: ArmEffects, view: ArmView) -> float:
