@@ -1,4 +1,4 @@
-"""Shows what tails of TTFT cost: gain against p99 TTFT, as a second before the first token gets dear.
+"""Shows what tails of TTFT cost: gain against p99 TTFT, while seconds before it get dearer.
 
 Usage: python -m bench.tails [--worlds llama8b-heavy,...] [--seeds 1] [--first 0]
 
@@ -46,9 +46,9 @@ def tables(worlds: Sequence[str], seeds: Sequence[int]) -> str:
     for name in worlds:
         sticks = [yardstick(load_world(name), seed) for seed in seeds]
         for patience in PATIENCE:
-            rows.append((name, str(patience), *_cells(sticks, _policy(patience))))
-            for altruism in _ALTRUISM.values():
-                rows[-1] += _cells(sticks, _oracle(altruism, patience))
+            routers = [_policy(patience), *(_oracle(a, patience) for a in _ALTRUISM.values())]
+            cells = [cell for router in routers for cell in _cells(sticks, router)]
+            rows.append((name, str(patience), *cells))
     columns = [f"{who}: {what}" for who in ("net_gain", *_ALTRUISM) for what in ("gain", "TTFT")]
     return table(("world", "patience", *columns), rows)
 
