@@ -21,6 +21,7 @@ from bench import (
     verify_attribution,
     verify_brake,
     verify_bytes,
+    verify_closed_loop,
     verify_coverage,
     verify_engines,
     verify_experiments,
@@ -106,6 +107,11 @@ SECTIONS: dict[str, Section] = {
         "Policies: what they gain in the simulated worlds",
         "python -m bench.verify_policies --seeds 20 --others 5",
         lambda: verify_policies.tables(20, 5, os.cpu_count() or 1),
+    ),
+    "closed-loop": Section(
+        "Closed loop: the proxy before engines over HTTP against the same world as a model",
+        "python -m bench.verify_closed_loop",
+        verify_closed_loop.tables,
     ),
     "replay": Section(
         "Replay: intervals for policies that were not run, from logs of one that was",

@@ -723,7 +723,7 @@ class Policy(Model):
     """How traffic is shared out."""
 
     name: str = Field(
-        "thompson",
+        "net_gain",
         description=(
             "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see "
             "docs/policies.md."
