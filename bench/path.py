@@ -1,6 +1,6 @@
 """Measures the work that this process does around a request, stage by stage, and around a flush.
 
-Usage: python -m bench.path [--requests N] [--light] [--profile STAGE]
+Usage: python -m bench.path [--requests N] [--light] [--experiment] [--profile STAGE]
 
 Every request walks the stages in their order, as the pipeline has them, so each stage meets the
 processor's caches as the one before left them; with --light the classifier costs nothing and leaves
@@ -52,8 +52,11 @@ from router.estimates.ledger import ledger_counts
 from router.estimates.made import Made
 from router.estimates.writer import Writer
 from router.experiments.cells import HOLDOUT, side_arm
-from router.experiments.model import Variant
+from router.experiments.model import Experiment, ExperimentName, Standing, Treatment, Unit, Variant
+from router.experiments.model import Plan as ExperimentPlan
+from router.experiments.model import Status as Running
 from router.experiments.placing import Rules
+from router.experiments.service import Trials
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
 from router.intake.parse import parse_request
@@ -95,7 +98,7 @@ FLUSH_EVERY: Final = 25
 """Requests, each sent twice, between two flushes: 200 a second at the default interval."""
 _DECISIONS: Final = 250
 """Lines of a flush of the decision log."""
-_SIDES: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
+_HELD_IN: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
 """Of a request that is not held out, while others are: as by default."""
 BUDGETS: Final = {
     "parse": "10",
@@ -132,6 +135,14 @@ def route_facts() -> RouteFacts:
         }
     )
     return build_routes(config)[MODEL]
+
+
+def one_experiment() -> Rules:
+    """An experiment that all requests are in."""
+    plan = ExperimentPlan(
+        ExperimentName("try"), MODEL, "", Treatment(arm=ArmId("draft")), unit=Unit.REQUEST
+    )
+    return Rules(experiments=(Experiment(plan, Standing(Running.RUNNING, 3, 0.0, "", 1)),))
 
 
 def plan_of(facts: RouteFacts, segments: Sequence[SegmentId]) -> Plan:
@@ -225,12 +236,14 @@ class Walk:
     profile: str = ""
     profiler: cProfile.Profile = field(default_factory=cProfile.Profile)
     rng: random.Random = field(default_factory=lambda: random.Random(SEED))
+    rules: Rules = field(default_factory=Rules)
     segments: Segments = field(init=False)
     sessions: SessionClassifier = field(init=False)
     chooser: Chooser = field(init=False)
     writer: Writer = field(init=False)
     log: DecisionLog = field(init=False)
     recorder: Recorder = field(init=False)
+    sides: tuple[ArmId, ...] = field(init=False)
     relay: Answering = field(default_factory=Answering)
     pipeline: Pipeline = field(init=False)
 
@@ -244,7 +257,22 @@ class Walk:
         )
         self.writer = Writer(self.store, self.clock, prefix="bench", ttl_s=4000)
         self.log = DecisionLog(self.folder / "decisions.jsonl")
-        self.recorder = Recorder(self.writer, self.metrics, self.log, self.clock, route=self.facts)
+        self.sides = (
+            *_HELD_IN,
+            *(
+                side_arm(e.plan.name, e.standing.epoch, Variant.TREATMENT)
+                for e in self.rules.experiments
+            ),
+        )
+        trials = Trials(MemoryStore(self.clock), "bench", self.clock.wall)
+        self.recorder = Recorder(
+            self.writer,
+            self.metrics,
+            self.log,
+            self.clock,
+            route=self.facts,
+            noted=trials.note,
+        )
         parts = RouteParts(self.facts, self.segments, self.chooser, self.relay, self.recorder)  # type: ignore[arg-type]
         self.pipeline = Pipeline(
             {MODEL: parts},
@@ -253,7 +281,7 @@ class Walk:
             admission=Admission(Limits(64, 64, 0, 0.0), self.clock, self.metrics),
             tenants=TenantBook(Tenants(), KeyRing(), self.clock),
             quotas=Quotas(self.clock),
-            rules=Rules,
+            rules=lambda: self.rules,
             sentinel=Sentinel(
                 self.writer, self.clock, uniform=uniform, counted=self.metrics.repeated
             ),
@@ -295,7 +323,7 @@ class Walk:
             headers=HEADERS,
             segment=segment,
             session=session,
-            sides=_SIDES,
+            sides=self.sides,
         )
         decision = self.timed("choose", self.chooser.choose, request, classification, segment)
         outcome = outcome_of(self.rng, decision.arm_id)
@@ -353,11 +381,12 @@ async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
     """Sends requests of one size through a route."""
     made = bodies(*SIZES[size])
     requests = options.requests if len(made) > FEW else options.requests // 10
-    walked = Walk(folder, MemoryStore(SystemClock()), profile=options.profile)
+    rules = one_experiment() if options.experiment else Rules()
+    walked = Walk(folder, MemoryStore(SystemClock()), profile=options.profile, rules=rules)
     if options.light:
         known = Known()
         known.answer = walked.inner.classify(parse_request(Endpoint.CHAT, made[0], HEADERS))
-        walked = Walk(folder, walked.store, inner=known, profile=options.profile)
+        walked = Walk(folder, walked.store, inner=known, profile=options.profile, rules=rules)
     walked.learn_segments(made if len(made) >= 8 else bodies(*SIZES["2 KB"]))
     gc.collect()
     gc.freeze()
@@ -497,12 +526,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=4000)
     parser.add_argument("--light", action="store_true")
+    parser.add_argument("--experiment", action="store_true", help="all requests are in one")
     parser.add_argument("--profile", choices=STAGES, default="")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-path-"))
     try:
         uvloop.run(stages(folder, arguments))
-        if not (arguments.profile or arguments.light):
+        if not (arguments.profile or arguments.light or arguments.experiment):
             uvloop.run(flushes(folder, 60))
             print(f"\n{snapshot.table()}")
     finally:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 import tempfile
 import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,26 +60,41 @@ class Proxy:
 async def running(urls: Sequence[str]) -> AsyncIterator[Proxy]:
     """Starts a proxy with a plain and a drafting pool; stops it at the end."""
     with tempfile.TemporaryDirectory() as name:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "router", "serve", "-c", str(_config(Path(name), urls))),
-            *("--log-level", "error"),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        if process.stdout is None:
-            raise RuntimeError("no output")
-        try:
-            data_line = (await process.stdout.readline()).decode().split()
-            admin_line = (await process.stdout.readline()).decode().split()
-            port = int(data_line[1].removesuffix("/v1").rsplit(":", 1)[1])
-            yield Proxy(process.pid, port, admin_line[1].rstrip("/"))
-        finally:
+        async with started(_config(Path(name), urls), Path(name)) as proxy:
+            yield proxy
+
+
+@asynccontextmanager
+async def started(config: Mapping[str, Any], folder: Path) -> AsyncIterator[Proxy]:
+    """Starts a proxy of a configuration; stops it at the end.
+
+    Args:
+        config: With free ports (0).
+        folder: Where it may keep its configuration.
+    """
+    path = folder / f"specroute-{secrets.token_hex(4)}.yaml"
+    path.write_text(yaml.safe_dump(dict(config)))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "router", "serve", "-c", str(path)),
+        *("--log-level", "error"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    if process.stdout is None:
+        raise RuntimeError("no output")
+    try:
+        data_line = (await process.stdout.readline()).decode().split()
+        admin_line = (await process.stdout.readline()).decode().split()
+        port = int(data_line[1].removesuffix("/v1").rsplit(":", 1)[1])
+        yield Proxy(process.pid, port, admin_line[1].rstrip("/"))
+    finally:
+        if process.returncode is None:
             process.terminate()
-            try:
-                async with asyncio.timeout(_STOP_TIMEOUT_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                raise RuntimeError("the proxy did not end after SIGTERM") from None
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            raise RuntimeError("the proxy did not end after SIGTERM") from None
 
 
 def _state(admin: str) -> dict[str, Any]:
@@ -87,7 +103,7 @@ def _state(admin: str) -> dict[str, Any]:
     return state
 
 
-def _config(folder: Path, urls: Sequence[str]) -> Path:
+def _config(folder: Path, urls: Sequence[str]) -> dict[str, Any]:
     pools = [
         {
             "name": name,
@@ -98,13 +114,10 @@ def _config(folder: Path, urls: Sequence[str]) -> Path:
         }
         for (name, method, k), url in zip(_POOLS, urls, strict=True)
     ]
-    data = {
+    return {
         "listen": {"port": 0},
         "admin": {"port": 0},
         "store": {"url": "embedded:", "directory": str(folder / "store")},
         "decision_log": {"path": str(folder / "decisions.jsonl")},
         "routes": [{"model": MODEL, "baseline": "plain", "pools": pools}],
     }
-    path = folder / "specroute.yaml"
-    path.write_text(yaml.safe_dump(data))
-    return path

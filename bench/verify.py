@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import (
+    verify_assignment,
     verify_attribution,
+    verify_brake,
     verify_bytes,
+    verify_closed_loop,
     verify_coverage,
     verify_engines,
     verify_experiments,
     verify_fuzz,
+    verify_limits,
     verify_models,
     verify_policies,
     verify_replay,
@@ -69,6 +73,21 @@ SECTIONS: dict[str, Section] = {
         "python -m bench.verify_sentinel --seeds 1000",
         lambda: verify_sentinel.tables(1000),
     ),
+    "assignment": Section(
+        "Assignment: who is on which side, over processes, restarts, retries and a ramp",
+        "python -m bench.verify_assignment --sessions 400",
+        lambda: verify_assignment.tables(sessions=400),
+    ),
+    "brake": Section(
+        "The brake: a real proxy before simulated engines that turn bad, store or no store",
+        "python -m bench.verify_brake --rounds 3",
+        lambda: verify_brake.tables(rounds=3),
+    ),
+    "limits": Section(
+        "Limits of tenants: four processes under overload, and whether Retry-After is true",
+        "python -m bench.verify_limits --seconds 120",
+        lambda: verify_limits.tables(seconds=120.0),
+    ),
     "attribution": Section(
         "Attribution: tokens per step by class, from counters of whole servers alone",
         "python -m bench.verify_attribution --seeds 200",
@@ -88,6 +107,11 @@ SECTIONS: dict[str, Section] = {
         "Policies: what they gain in the simulated worlds",
         "python -m bench.verify_policies --seeds 20 --others 5",
         lambda: verify_policies.tables(20, 5, os.cpu_count() or 1),
+    ),
+    "closed-loop": Section(
+        "Closed loop: the proxy before engines over HTTP against the same world as a model",
+        "python -m bench.verify_closed_loop",
+        verify_closed_loop.tables,
     ),
     "replay": Section(
         "Replay: intervals for policies that were not run, from logs of one that was",

@@ -14,62 +14,44 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
+from bench.metrics_of_requests import found_by, stopped_by
+from bench.trials import (
+    CHAT,
+    EXPERIMENT,
+    HOUR,
+    LEVEL_SD,
+    PER_SECOND,
+    SD,
+    SECONDS,
+    SIDES,
+    Row,
+    looks,
+)
 from policies.estimators.cells import CellSums, LogCostSums
 from policies.estimators.effects import arm_effects
 from policies.estimators.histogram import bucket
 from policies.estimators.increments import FIXED_POINT
 from policies.estimators.sequential import requests_to_detect
 from policies.estimators.verdict import fixed_sample_gain
-from policies.types import ArmId, ClassId, FloatArray
+from policies.types import ArmId, FloatArray
 from router.experiments.brake import LEAST_EXCESS, sudden_harm
-from router.experiments.evidence import CONTROL, TREATED, Seen, evidence_of
-from router.experiments.model import (
-    Experiment,
-    ExperimentName,
-    Plan,
-    Stage,
-    Standing,
-    Status,
-    Treatment,
-    Unit,
-)
+from router.experiments.evidence import evidence_of
+from router.experiments.forecast import Traffic, forecast
+from router.experiments.model import Experiment, GuardKind, Metric, Stage
 from router.experiments.rollout import harm
+from router.experiments.seen import Seen
 
-SD: Final = 0.3
-LEVEL_SD: Final = 0.2
 FAILING: Final = 0.001
-PER_SECOND: Final = 10
-"""Requests; half of them are treated, which makes 50 in a slot."""
-
-HOUR: Final = 3600
-SECONDS: Final = 6 * HOUR
 WINDOWS: Final = (10, 60)
 """Seconds that the brake judges by themselves, each second anew."""
 
-CHAT: Final = ClassId("chat")
-GROWTH: Final = 1.1
-"""From one look at all that was gathered to the next; the brake looks every second."""
-
 _SUSPECT_T: Final = 3.5
 """Below it a window is no sudden harm at the brake's level, whatever the degrees of freedom."""
-
-SIDES: Final = (CONTROL.arm_id, TREATED.arm_id)
-EXPERIMENT: Final = Experiment(
-    Plan(
-        ExperimentName("try"),
-        "m",
-        "",
-        Treatment(off=True),
-        unit=Unit.REQUEST,
-        stages=(Stage(0.5),),
-    ),
-    Standing(Status.RUNNING, 0, 0.0, "", 1),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +82,10 @@ def drawn(
     seconds: int = SECONDS,
     effect: float = 0.0,
     failing: float = FAILING,
+    share: float = 0.5,
 ) -> Drawn:
-    """Draws sums as they are distributed; half of the requests are treated."""
-    treated = rng.binomial(PER_SECOND, 0.5, seconds)
+    """Draws sums as they are distributed."""
+    treated = rng.binomial(PER_SECOND, share, seconds)
     n = np.stack([PER_SECOND - treated, treated], axis=1)
     failed = rng.binomial(n, [FAILING, failing])
     ok = n - failed
@@ -137,7 +120,7 @@ class Gathered:
                 for column, side in enumerate(SIDES)
             }
         self.seconds = seconds
-        return Seen({CHAT: self.pairs}, 1)
+        return Seen.of({CHAT: self.pairs}, 1)
 
     def _cell(
         self, column: int, all_: slice, new: slice, kept: dict[str, dict[int, int]]
@@ -173,15 +156,6 @@ def _latency(median_s: float, sd: float) -> tuple[list[int], FloatArray]:
 
 
 _LATENCIES = {"tpot": _latency(0.02, SD), "ttft": _latency(0.2, 0.6)}
-
-
-def looks() -> Iterator[int]:
-    """Seconds after which all that was gathered is judged."""
-    at = 30.0
-    while at < SECONDS:
-        yield int(at)
-        at *= GROWTH
-    yield SECONDS
 
 
 def stopped(seed: int) -> str | None:
@@ -230,7 +204,7 @@ def recent(run: Drawn, first: int, last: int) -> Seen:
         )
         plain = {"n": n, "status.ok": n - failed, "status.failed": failed}
         pair[side] = CellSums(plain, log_cost={"s": cost})
-    return Seen({CHAT: {(0, 1): pair}}, 1)
+    return Seen.of({CHAT: {(0, 1): pair}}, 1)
 
 
 def before(run: Drawn, second: int) -> dict[str, int]:
@@ -284,16 +258,6 @@ def braked(seed: int, *, effect: float, failing: float) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A promise, and what was measured of it."""
-
-    promise: str
-    measured: str
-    demanded: str
-    kept: bool
-
-
 def measured(seeds: range) -> Iterator[Row]:
     """All promises, one after another."""
     causes = [stopped(seed) for seed in seeds]
@@ -316,6 +280,8 @@ def measured(seeds: range) -> Iterator[Row]:
         yield Row(promise, f"{value:.1%}", demanded, kept)
     always = float(np.mean([covered(200_000 + seed, 0.05) for seed in seeds]))
     yield Row("the same, at every look of six hours", f"{always:.1%}", "≥ 95 %", always >= 0.95)
+    yield from _by_metric(seeds)
+    yield from _as_printed(seeds)
     slow = math.log((0.1 + 299 * 0.04) / (0.1 + 299 * 0.02))
     for name, effect, failing in (("TPOT × 2", slow, FAILING), ("20 % errors", 0.0, 0.2)):
         took = [braked(300_000 + seed, effect=effect, failing=failing) for seed in seeds]
@@ -327,6 +293,90 @@ def measured(seeds: range) -> Iterator[Row]:
             f"{kept_share:.1%}{median}",
             "≥ 99 %",
             kept_share >= 0.99,
+        )
+
+
+SHARES: Final = (0.05, 0.5)
+RATIOS: Final = (1.1, 1.2, 1.5)
+EXCESSES: Final = (0.02, 0.05, 0.1)
+
+
+def found_as_printed(seed: int, share: float, requests: int, harm_: Harm) -> bool:
+    """Whether harm is found within the requests that `experiment plan` prints for it."""
+    rng = np.random.default_rng(seed)
+    seconds = math.ceil(requests / PER_SECOND)
+    run = drawn(rng, seconds=seconds, effect=harm_.effect, failing=harm_.failing, share=share)
+    gathered = Gathered(run, rng)
+    experiment = staged(share)
+    return any(
+        harm(evidence_of(experiment, gathered.until(at))) is not None
+        for at in (*range(0, seconds, max(seconds // 8, 1)), seconds)
+        if at
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What a treatment does: to log cost, and how often it fails."""
+
+    effect: float = 0.0
+    failing: float = FAILING
+
+
+def staged(share: float) -> Experiment:
+    """The experiment with this share treated."""
+    return replace(EXPERIMENT, plan=replace(EXPERIMENT.plan, stages=(Stage(share),)))
+
+
+def _as_printed(seeds: range) -> Iterator[Row]:
+    """Harm that is less than sudden: within what was printed before the start."""
+    traffic = Traffic(3600.0 * PER_SECOND, SD, 24, shares={GuardKind.ERRORS: (FAILING, 36_000.0)})
+    for share in SHARES:
+        told = forecast(staged(share).plan, traffic)
+        harms = [
+            (f"{row['ratio']:g} times the time", row["requests"], Harm(math.log(row["ratio"])))
+            for row in told["harm"]
+            if row["ratio"] in RATIOS
+        ]
+        harms += [
+            (
+                f"{row['excess']:.0%} more failures",
+                row["requests"],
+                Harm(0.0, FAILING + row["excess"]),
+            )
+            for row in told["excesses"]
+            if row["excess"] in EXCESSES
+        ]
+        for number, (name, requests, harm_) in enumerate(harms):
+            first = 600_000 + 10_000 * number
+            found_ = [found_as_printed(first + seed, share, requests, harm_) for seed in seeds]
+            kept = float(np.mean(found_))
+            yield Row(
+                f"{name}, {share:.0%} treated: found within the {requests} requests printed before",
+                f"{kept:.1%}",
+                "≥ 98 %",
+                kept >= 0.98,
+            )
+
+
+def _by_metric(seeds: range) -> Iterator[Row]:
+    """The same promises for the other primary metrics, of requests drawn one by one."""
+    for metric in (Metric.TPOT, Metric.TTFT, Metric.E2E):
+        stops = float(np.mean([stopped_by(400_000 + seed, metric) for seed in seeds]))
+        yield Row(f"{metric}: A/A stopped for nothing", f"{stops:.1%}", "≤ 5 %", stops <= 0.05)
+        results = [found_by(500_000 + seed, metric, 0.05) for seed in seeds]
+        power, anytime, once = (float(np.mean(of)) for of in zip(*results, strict=True))
+        yield Row(
+            f"{metric}: a gain of 5 % found with the planned sample",
+            f"{power:.1%}",
+            "≥ 80 %",
+            power >= 0.8,
+        )
+        yield Row(
+            f"{metric}: the interval for one look holds it (for all looks)",
+            f"{once:.1%} ({anytime:.1%})",
+            "93–97 %",
+            0.93 <= once <= 0.97,
         )
 
 

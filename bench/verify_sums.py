@@ -34,51 +34,16 @@ from typing import Any
 
 from redis import Redis
 
+from bench.store_server import Server
 from bench.sums import MODEL, PREFIX, Expected, Line, expected, lines_of
 from bench.sums_process import FLUSH_S
 from router.estimates.layout import RouteKeys
-from router.stores.embedded import server_program
 
 _PROCESSES = 8
 _RESTART_AT, _KILL_AT = 0.35, 0.7
 """Shares of the time after which the server is restarted and a process is killed."""
 _AWAY_S = 3.0
 """For how long the server is gone."""
-_READY = b"ready to accept connections"
-
-
-class Server:
-    """A real server that keeps an append-only file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: asyncio.subprocess.Process | None = None
-        self.url = f"unix://{folder / 's'}"
-
-    async def start(self) -> None:
-        """Starts it, and waits until it answers."""
-        self._process = await asyncio.create_subprocess_exec(
-            str(server_program()),
-            *("--port", "0", "--unixsocket", str(self._folder / "s"), "--dir", str(self._folder)),
-            *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        if self._process.stdout is None:
-            raise RuntimeError("no output")
-        async for line in self._process.stdout:
-            if _READY in line.lower():
-                return
-        raise RuntimeError("the server did not start")
-
-    async def stop(self) -> None:
-        """Shuts it down as an operator does."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            await self._process.communicate()
-
-    def client(self) -> Redis:
-        """Looks at what it holds."""
-        return Redis.from_url(self.url)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -50,7 +51,9 @@ from router.sentinel.service import Quality
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
+from router.stores.last_known import LastKnown
 from router.stores.open import open_store
+from router.tenants.board import PromiseBoard
 from router.tenants.keyring import KeyRing
 from router.tenants.presence import Presence, places_of
 from router.tenants.quotas import Quotas
@@ -116,7 +119,7 @@ class Application:
             self._admission,
             prefix,
             KeyRing(),
-            Trials(self._store, prefix, self._writer.slots.wall),
+            Trials(self._store, prefix, self._writer.slots.wall, _last_known(config)),
             Quotas(self._clock),
             Quality(self._store, prefix, self._writer.slots.wall),
             Sentinel(
@@ -126,7 +129,13 @@ class Application:
                 counted=self._metrics.repeated,
             ),
         )
-        self._presence = Presence(prefix)
+        # Until the store tells of others, all workers of this host are there.
+        self._presence = Presence(
+            prefix,
+            processes=max(config.listen.workers, 1) if place else 1,
+            rank=place.number if place else 0,
+        )
+        self._board = PromiseBoard(prefix)
         self._current = Generation(config, self._ground)
         self._configure()
         self._writer.ttl_s = self._current.ttl_s
@@ -200,10 +209,26 @@ class Application:
         try:
             if await self._presence.refresh(self._store, wall):
                 self._configure()
+            await self._share_promises(wall)
         except StoreError as error:
             self._learning.failed("share limits", error)
         else:
             self._learning.answered("share limits")
+
+    async def _share_promises(self, wall: float) -> None:
+        """Tells other processes who may come back when, and learns it of them.
+
+        Raises:
+            StoreError: The store did not answer; then each keeps its own promises.
+        """
+        told = (self._ground.quotas.told, self._admission.told)
+        ahead_s = wall - self._clock.monotonic()
+        given = [(due + ahead_s, name) for by in told for due, name in by.given()]
+        await self._board.tell(self._store, given)
+        found = await self._board.others(self._store, wall)
+        others = {name: [due - ahead_s for due in dues] for name, dues in found.items()}
+        for by in told:
+            by.learn(others)
 
     def _keep_up(self) -> None:
         """Starts what is done for the servers that serve now, and ends it for others."""
@@ -538,6 +563,11 @@ class Application:
             servers.upkeep.identifier.identities,
             self._ground.quality.book(route.config.model),
         )
+
+
+def _last_known(config: Config) -> LastKnown:
+    folder = config.store.last_known
+    return LastKnown(None if folder is None else Path(folder))
 
 
 def _limits(config: Config, presence: Presence | None) -> Limits:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from policies.types import Status
 from policies.values import value
 from router.admission.admission import Admission, Place
 from router.classify.segments import Segments
@@ -32,6 +33,9 @@ from router.types import (
     ParsedRequest,
     RequestContext,
 )
+
+_MADE = (Status.OK, Status.ABORTED)
+"""Ends of requests for which an engine has worked, whether it has told or not."""
 
 
 @value
@@ -69,9 +73,14 @@ class Guest:
     bill: Bill
 
     def pays(self, outcome: Outcome) -> None:
-        """Settles the bill by what the engine told; what it did not tell stays a guess."""
+        """Settles the bill by what the engine told; else by what was seen, or it stays a guess."""
         told = [n for n in (outcome.prompt_tokens, outcome.tokens) if n is not None]
-        self.bill.settle(sum(told) if told else None)
+        if told:
+            self.bill.settle(sum(told), of_prompt=outcome.prompt_tokens)
+        elif outcome.status in _MADE or outcome.seen_tokens:
+            self.bill.settle_untold(outcome.seen_tokens)
+        else:
+            self.bill.settle(0)
 
 
 class Pipeline:
@@ -109,9 +118,9 @@ class Pipeline:
         """
         tenant = self._tenants.tenant(raw.headers)
         who = tenant.limited_as or tenant.id
-        bill, admission = self._quotas.take(who), self._admission
+        bill, admission = self._quotas.take(who, raw.body), self._admission
         try:
-            with admission.try_enter(who) or await admission.wait(who) as held:
+            with admission.try_enter(who) or await admission.wait(who, raw.body) as held:
                 await self._serve(raw, sink, Guest(tenant, held, bill))
         finally:
             bill.settle(0)  # whoever was answered has settled already

@@ -19,6 +19,9 @@ SegmentId = NewType("SegmentId", str)
 POOLED = SegmentId("")
 """Segment of all requests whose application is unknown or too small to be told apart."""
 
+GREEDY = SegmentId("greedy")
+"""Of those among them at temperature 0; it also stands before the hash of an application's."""
+
 SessionId = NewType("SessionId", str)
 """Conversation that a request seems to belong to: a hash of this process, never text."""
 
@@ -151,6 +154,9 @@ class Decision:
     """Hashes of the beginnings of its prompt, where they were worked out for the choice."""
     moment: Moment | None = None
     """What the policy was asked about; None where it does not look at requests one by one."""
+    drawn: bool = True
+    """False where nothing was left to chance: it was settled before, or the tenant is not explored
+    with. Nothing can be said then of how it could have gone otherwise."""
 
 
 class AttemptEnd(StrEnum):
@@ -195,6 +201,8 @@ class Outcome:
     tpot_s: float | None = None
     tokens: int | None = None
     prompt_tokens: int | None = None
+    seen_tokens: int = 0
+    """Tokens of the answer that have passed at least, by its events; for who pays by tokens."""
     spec: SpecUsage | None = None
     overhead_s: float | None = None
     """Arrival until the request was handed to the upstream connection, less `queue_s`."""

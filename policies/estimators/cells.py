@@ -48,6 +48,8 @@ _PLAIN = frozenset(
 )
 _HISTOGRAMS = frozenset((*LATENCIES, *WHOLE.values()))
 _LARGEST = 2**62
+_LOGS = ("y.", "t.")
+"""Begin the names of families of log costs and of log times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class CellSums:
         accepted_per_step: Drafts by number of accepted tokens.
         latency: Family (`increments.LATENCIES`, `increments.WHOLE`) to histogram.
         log_cost: Kind of stratum to its sums.
+        log_time: The same of single times (`policies.estimators.times`), where they were asked for.
         ignored: Fields that were unknown or could not be true.
     """
 
@@ -75,6 +78,7 @@ class CellSums:
     accepted_per_step: Mapping[int, int] = field(default_factory=dict)
     latency: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     log_cost: Mapping[str, LogCostSums] = field(default_factory=dict)
+    log_time: Mapping[str, LogCostSums] = field(default_factory=dict)
     ignored: int = 0
 
     @classmethod
@@ -92,14 +96,14 @@ class CellSums:
             place = _place(name)
             if place is None or not _sound(name, value):
                 ignored += 1
-            elif value or place[0].startswith("y."):
+            elif value or place[0].startswith(_LOGS):
                 families.setdefault(place[0], {})[place[1]] = value
-        costs: dict[str, LogCostSums] = {}
-        for family in [name for name in families if name.startswith("y.")]:
+        logs: dict[str, dict[str, LogCostSums]] = {"y": {}, "t": {}}
+        for family in [name for name in families if name.startswith(_LOGS)]:
             sums = families.pop(family)
             cost = LogCostSums(*(int(sums.get(part, -_LARGEST)) for part in ("n", "s", "q")))
             if _consistent(cost):
-                costs[family[2:]] = cost
+                logs[family[0]][family[2:]] = cost
             elif any(sums.values()):
                 ignored += len(sums)
         plain = {str(key): value for key, value in families.pop("", {}).items()}
@@ -107,7 +111,7 @@ class CellSums:
             name: {int(key): value for key, value in family.items()}
             for name, family in families.items()
         }
-        return cls(plain, buckets.pop("hist", {}), buckets, costs, ignored)
+        return cls(plain, buckets.pop("hist", {}), buckets, logs["y"], logs["t"], ignored)
 
     @property
     def n(self) -> int:
@@ -220,17 +224,24 @@ def add(a: CellSums, b: CellSums) -> CellSums:
         3
     """
     families = {*a.latency, *b.latency}
-    costs = dict(a.log_cost)
-    for kind, cost in b.log_cost.items():
-        mine = costs.get(kind, LogCostSums(0, 0, 0))
-        costs[kind] = LogCostSums(mine.n + cost.n, mine.s + cost.s, mine.q + cost.q)
     return CellSums(
         dict(Counter(a.plain) + Counter(b.plain)),
         histogram.merge(a.accepted_per_step, b.accepted_per_step),
         {name: histogram.merge(a.histogram(name), b.histogram(name)) for name in families},
-        costs,
+        _added(a.log_cost, b.log_cost),
+        _added(a.log_time, b.log_time),
         a.ignored + b.ignored,
     )
+
+
+def _added(a: Mapping[str, LogCostSums], b: Mapping[str, LogCostSums]) -> Mapping[str, LogCostSums]:
+    if not b:
+        return a
+    logs = dict(a)
+    for kind, more in b.items():
+        mine = logs.get(kind, LogCostSums(0, 0, 0))
+        logs[kind] = LogCostSums(mine.n + more.n, mine.s + more.s, mine.q + more.q)
+    return logs
 
 
 @lru_cache(maxsize=16_384)
@@ -244,12 +255,12 @@ def _place(name: str) -> tuple[str, str | int] | None:
         digits = rest.isascii() and rest.isdecimal() and str(int(rest)) == rest
         return (family, int(rest)) if digits and int(rest) <= most else None
     kind, _, part = rest.partition(".")
-    good = family == "y" and kind.isascii() and kind.isalnum() and part in ("n", "s", "q")
-    return (f"y.{kind}", part) if good else None
+    good = family in ("y", "t") and kind.isascii() and kind.isalnum() and part in ("n", "s", "q")
+    return (f"{family}.{kind}", part) if good else None
 
 
 def _sound(name: str, value: object) -> bool:
-    lowest = -_LARGEST if name.startswith("y.") and name.endswith(".s") else 0
+    lowest = -_LARGEST if name.startswith(_LOGS) and name.endswith(".s") else 0
     return type(value) is int and lowest <= value <= _LARGEST
 
 

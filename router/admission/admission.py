@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+from router.admission.promises import Promises, Told, name_of
 from router.admission.queue import Cause, FairQueue, Limits, Refused, TenantLoad, Ticket
 from router.clock import Clock
 from router.errors import Reason, RequestError
 from router.types import TenantId
 
 _SHOWN_TENANTS = 5
+_EARLY_S = 0.05
+"""Clocks of clients are not ours: who comes a moment early comes as told."""
 _SOONEST_S = 0.001
 """Event loops may call a timer a millisecond early."""
 
@@ -107,6 +110,8 @@ class Admission:
         self._queue = FairQueue(limits, clock.monotonic())
         self._waiters: dict[Ticket, _Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._promises = Promises()
+        self.told = Told()
 
     def try_enter(self, tenant: TenantId) -> Place | None:
         """A place, if there is one; None for those who have to wait."""
@@ -115,8 +120,14 @@ class Admission:
             return Place(self, tenant, now, 0.0)
         return None
 
-    async def wait(self, tenant: TenantId) -> Place:
+    async def wait(self, tenant: TenantId, body: bytes = b"") -> Place:
         """A place, as soon as there is one.
+
+        Who comes back as it was told goes before others of its tenant.
+
+        Args:
+            tenant: Whose it is.
+            body: Of the request, by which it is known when it comes back.
 
         Raises:
             RequestError: There is no room to wait, the wait was too long, or the process stops.
@@ -124,10 +135,12 @@ class Admission:
         if (place := self.try_enter(tenant)) is not None:
             return place
         since_s = self._clock.monotonic()
-        joined = self._queue.join(tenant, since_s)
+        name = name_of(tenant, body)
+        first = self._promises.redeem(name, since_s) or self.told.elsewhere(name, since_s)
+        joined = self._queue.join(tenant, since_s, first=first)
         if isinstance(joined, Refused):
             self._watcher.turned_away(joined.cause)
-            raise self._error(joined, tenant)
+            raise self._error(joined, tenant, name)
         if joined.displaced is not None:
             self._refuse([joined.displaced])
         waiter = self._waiters[joined.ticket] = _Waiter()
@@ -147,7 +160,7 @@ class Admission:
         refused = waiter.refused
         self._watcher.queued(waited_s, refused.cause if refused else None, left=False)
         if refused is not None:
-            raise self._error(refused, tenant)
+            raise self._error(refused, tenant, name)
         return Place(self, tenant, now, waited_s)
 
     def expire(self) -> None:
@@ -203,9 +216,10 @@ class Admission:
                 waiter.refused = refused
                 waiter.wake()
 
-    def _error(self, refused: Refused, tenant: TenantId) -> RequestError:
+    def _error(self, refused: Refused, tenant: TenantId, name: str) -> RequestError:
         if refused.cause is Cause.DRAINING:
             return RequestError(Reason.DRAINING, "The proxy is stopping.")
+        self._promise(name, refused.retry_after_s)
         advice = f"Try again in {refused.retry_after_s} s."
         if refused.by_tenant:
             return RequestError(
@@ -219,6 +233,13 @@ class Admission:
             f"Too many requests at a time. {advice}",
             retry_after_s=refused.retry_after_s,
         )
+
+    def _promise(self, name: str, wait_s: int) -> None:
+        now = self._clock.monotonic()
+        self._promises.forget(now)
+        due = now + wait_s - _EARLY_S
+        if self._promises.give(name, due):
+            self.told.note(due, name)
 
     def _set_timer(self) -> None:
         deadline = self._queue.next_deadline()

@@ -97,12 +97,14 @@ class TenantLoad:
 class _Tenant:
     """One tenant that has something here."""
 
-    __slots__ = ("in_flight", "name", "promised_s", "round", "stays", "turn", "waiting")
+    __slots__ = ("first", "in_flight", "name", "promised_s", "round", "stays", "turn", "waiting")
 
     def __init__(self, name: TenantId, stays: Stays, now: float) -> None:
         self.name = name
         self.in_flight = 0
         self.waiting: OrderedDict[Ticket, None] = OrderedDict()
+        self.first: list[Ticket] = []
+        """Of these, who came back as told; they are at the head of the line."""
         self.round = 0.0
         """Virtual time when its oldest request came to the head of its line."""
         self.turn = 0
@@ -110,6 +112,13 @@ class _Tenant:
         self.stays = stays
         self.promised_s = now
         """Up to when the places that it will get are spoken for by advice given."""
+
+    def go_first(self, ticket: Ticket) -> None:
+        """Puts one that has just joined before all but those who were put there before."""
+        self.first = [earlier for earlier in self.first if earlier in self.waiting]
+        for waiting in (ticket, *reversed(self.first)):
+            self.waiting.move_to_end(waiting, last=False)
+        self.first.append(ticket)
 
 
 @dataclass(slots=True)
@@ -177,8 +186,15 @@ class FairQueue:
         self.in_flight += 1
         return True
 
-    def join(self, name: TenantId, now: float) -> Queued | Refused:
-        """Queues a request for which `try_enter` has just found no place."""
+    def join(self, name: TenantId, now: float, *, first: bool = False) -> Queued | Refused:
+        """Queues a request for which `try_enter` has just found no place.
+
+        Args:
+            name: Whose it is.
+            now: Monotonic clock.
+            first: It was refused before and comes back as it was told: it goes before the others
+                of its tenant.
+        """
         tenant = self._tenants.get(name)
         if self._draining:
             return self._refused(tenant, Cause.DRAINING, now)
@@ -197,6 +213,8 @@ class FairQueue:
         self._counter += 1
         ticket = Ticket(self._counter)
         tenant.waiting[ticket] = None
+        if first:
+            tenant.go_first(ticket)
         self._waiting[ticket] = _Waiting(tenant, now)
         if len(tenant.waiting) == 1:
             self._lines += 1

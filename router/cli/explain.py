@@ -34,10 +34,16 @@ def _candidates(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if pool in of["excluded"]:
             said.append(f"out: {of['excluded'][pool].replace('_', ' ')}")
         if pool == of["arm"]:
-            settled = of["policy"] in SETTLED
-            drawn = f"drawn, with probability {of['propensity']:.1%}"
-            said.append(f"settled before any draw: {of['policy']}" if settled else drawn)
+            said.append(_how(of))
         yield pool, "; ".join(said)
+
+
+def _how(of: dict[str, Any]) -> str:
+    if of["policy"] in SETTLED:
+        return f"settled before any draw: {of['policy']}"
+    if not of.get("drawn", True):
+        return "preferred by the policy; its tenant is not explored with"
+    return f"drawn, with probability {of['propensity']:.1%}"
 
 
 def _outcome(of: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import getpass
-import http.client
 import sys
-import urllib.error
-import urllib.request
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -17,13 +13,11 @@ import orjson
 import typer
 import yaml
 
-from router.cli.admin import TOKEN_VARIABLE, WHICH_PORT, credentials
+from router.cli.admin import order
 from router.errors import ConfigError
+from router.experiments.model import METRIC_WORDS
 from router.experiments.report import gain_text, variant_text
 
-# The admin port is on this machine: a proxy named in the environment has no business here.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-_TIMEOUT_S = 10.0
 _DEFAULT_URL = "http://127.0.0.1:8081"
 
 tenant_app = typer.Typer(help="Tenants of a running proxy.", no_args_is_help=True)
@@ -42,42 +36,6 @@ _Why = Annotated[str, typer.Option(help="Stands in the audit.")]
 _Name = Annotated[str, typer.Argument(help="Name of the experiment.")]
 _Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 _File = Annotated[Path, typer.Argument(help="Plan in YAML or JSON; see docs/experiments.md.")]
-
-
-def _call(url: str, method: str, path: str, body: object | None = None) -> Any:
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--url: {url!r} must begin with http:// or https://")
-    address = url.rstrip("/") + path
-    data = None if body is None else orjson.dumps(body)
-    request = urllib.request.Request(  # noqa: S310 - checked
-        address, data=data, method=method, headers=credentials()
-    )
-    request.add_header("Content-Type", "application/json")
-    try:
-        with _DIRECT.open(request, timeout=_TIMEOUT_S) as response:
-            answer = response.read()
-            plain = response.headers.get_content_type() == "text/markdown"
-            return answer.decode() if plain else orjson.loads(answer)
-    except urllib.error.HTTPError as error:
-        raise ConfigError(_reason(error)) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise ConfigError(
-            f"no proxy answers at {address} ({reason}); is `specroute serve` running, and is --url "
-            "its admin port?"
-        ) from error
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    with error:
-        try:
-            said = orjson.loads(error.read())["error"]
-        except (OSError, ValueError, LookupError, TypeError):
-            said = None
-    if isinstance(said, str):
-        unauthorized = error.code == HTTPStatus.UNAUTHORIZED
-        return f"{said}; set {TOKEN_VARIABLE} to it" if unauthorized else said
-    return f"{error.url} answered {error.code}; is --url the admin port of specroute? {WHICH_PORT}"
 
 
 def _order(**more: Any) -> dict[str, Any]:
@@ -105,7 +63,7 @@ def create_key(
     url: _Url = _DEFAULT_URL,
 ) -> None:
     """Make a key. It is printed this once and kept nowhere."""
-    made = _call(url, "POST", f"/api/tenants/{quote(tenant, safe='')}/keys", {})
+    made = order(url, "POST", f"/api/tenants/{quote(tenant, safe='')}/keys", {})
     sys.stderr.write(f"{made['key_id']} of tenant {made['tenant']}; it is shown only now:\n")
     _say(made["key"])
 
@@ -113,7 +71,7 @@ def create_key(
 @key_app.command("list")
 def list_keys(url: _Url = _DEFAULT_URL, *, json_: _Json = False) -> None:
     """Show all keys by their names."""
-    keys = _call(url, "GET", "/api/tenants/keys")["keys"]
+    keys = order(url, "GET", "/api/tenants/keys")["keys"]
     if json_:
         _dump(keys)
         return
@@ -135,7 +93,7 @@ def rotate_key(
 ) -> None:
     """Make a key in the place of another one."""
     path = f"/api/tenants/keys/{quote(key_id, safe='')}/rotate"
-    made = _call(url, "POST", path, {"grace_s": grace})
+    made = order(url, "POST", path, {"grace_s": grace})
     sys.stderr.write(f"{made['key_id']} of tenant {made['tenant']}; it is shown only now:\n")
     _say(made["key"])
 
@@ -143,7 +101,7 @@ def rotate_key(
 @key_app.command("revoke")
 def revoke_key(key_id: str, url: _Url = _DEFAULT_URL) -> None:
     """Revoke a key; processes know within one refresh of the store."""
-    gone = _call(url, "POST", f"/api/tenants/keys/{quote(key_id, safe='')}/revoke", {})
+    gone = order(url, "POST", f"/api/tenants/keys/{quote(key_id, safe='')}/revoke", {})
     _say(f"{gone['key_id']} of tenant {gone['tenant']} is revoked")
 
 
@@ -171,7 +129,7 @@ def plan_command(
     json_: _Json = False,
 ) -> None:
     """Tell what an experiment would need; nothing begins."""
-    told = _call(url, "POST", "/api/experiments/plan", {"plan": _read(file), "effect": effect})
+    told = order(url, "POST", "/api/experiments/plan", {"plan": _read(file), "effect": effect})
     if json_:
         _dump(told)
         return
@@ -182,12 +140,13 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
     """A forecast in words."""
     plan, expected = told["plan"], told["forecast"]
     rate = expected["requests_per_hour"]
-    noise = f"noise of log cost {expected['sd']:.2f}"
+    noise = f"noise of log {expected['metric']} {expected['sd']:.2f}"
     sides = f"{variant_text(plan['treatment'])} against {variant_text(plan['control'])}"
     lines = [
         f"{plan['name']}: {sides}, by {plan['unit']}",
         f"{noise} ({'assumed' if expected['sd_is_assumed'] else 'measured'}), "
-        + ("traffic unknown" if rate is None else f"{rate:.0f} requests an hour"),
+        + ("traffic unknown" if rate is None else f"{rate:.0f} requests an hour")
+        + ("" if rate is None else f", of which {expected['measured_share']:.0%} bring it"),
     ]
     for number, stage in enumerate(expected["stages"]):
         smallest = stage["smallest_effect"]
@@ -198,9 +157,14 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
             + ("" if smallest is None else f" and then shows gains from {smallest:.1%} on")
         )
     lines += [
-        f"stage 0, {harm['ratio']:g} times the control's time: found within "
-        f"{harm['requests']} requests{_in_hours(harm['hours'])}"
+        f"stage 0, {harm['ratio']:g} times the control's {METRIC_WORDS[expected['metric']]}: "
+        f"found within {harm['requests']} requests{_in_hours(harm['hours'])}"
         for harm in expected["harm"]
+    ]
+    lines += [
+        f"stage 0, {harm['kind']} higher by {harm['excess']:.0%}: found within "
+        f"{harm['requests']} of its requests{_in_hours(harm['hours'])}"
+        for harm in expected["excesses"]
     ]
     return lines
 
@@ -212,7 +176,7 @@ def _in_hours(hours: float | None) -> str:
 @experiment_app.command("start")
 def start_command(file: _File, url: _Url = _DEFAULT_URL) -> None:
     """Let an experiment begin with its first stage."""
-    shown = _call(url, "POST", "/api/experiments", _order(plan=_read(file)))
+    shown = order(url, "POST", "/api/experiments", _order(plan=_read(file)))
     _say(f"{shown['plan']['name']} is running; {shown['share']:.0%} are treated")
 
 
@@ -225,9 +189,9 @@ def status_command(
 ) -> None:
     """Show where experiments stand."""
     if name is not None:
-        told = _call(url, "GET", f"/api/experiments/{quote(name, safe='')}")
+        told = order(url, "GET", f"/api/experiments/{quote(name, safe='')}")
     else:
-        told = _call(url, "GET", "/api/experiments")
+        told = order(url, "GET", "/api/experiments")
     if json_:
         _dump(told)
         return
@@ -237,7 +201,7 @@ def status_command(
         _say(_line(shown))
     if name is not None and told["look"] is not None:
         evidence = told["look"]["evidence"]
-        _say(f"  gain {gain_text(evidence['gain'])}")
+        _say(f"  gain {gain_text(evidence['gain'], told['plan']['primary'])}")
         _say(f"  this stage: control {evidence['control']}, treatment {evidence['treatment']}")
     elif name is None and not told["experiments"]:
         _say("no experiments")
@@ -251,8 +215,9 @@ def _line(shown: dict[str, Any]) -> str:
     )
 
 
-def _moved(url: str, name: str, action: str, order: dict[str, Any]) -> None:
-    _say(_line(_call(url, "POST", f"/api/experiments/{quote(name, safe='')}/{action}", order)))
+def _moved(url: str, name: str, action: str, wanted: dict[str, Any]) -> None:
+    path = f"/api/experiments/{quote(name, safe='')}/{action}"
+    _say(_line(order(url, "POST", path, wanted)))
 
 
 @experiment_app.command("ramp")
@@ -296,7 +261,7 @@ def stop_command(
     if name is not None:
         _moved(url, name, "stop", _order(why=why))
         return
-    _call(url, "POST", "/api/speculation", _order(on=undo, why=why))
+    order(url, "POST", "/api/speculation", _order(on=undo, why=why))
     _say("speculation is allowed" if undo else "speculation is off: all requests decode plainly")
 
 
@@ -305,9 +270,9 @@ def report_command(name: _Name, url: _Url = _DEFAULT_URL, *, json_: _Json = Fals
     """Write a report in Markdown, or JSON, for a decision record."""
     path = f"/api/experiments/{quote(name, safe='')}"
     if json_:
-        _dump(_call(url, "GET", path))
+        _dump(order(url, "GET", path))
         return
-    sys.stdout.write(_call(url, "GET", f"{path}/report"))
+    sys.stdout.write(order(url, "GET", f"{path}/report"))
 
 
 @experiment_app.command("holdout")
@@ -319,7 +284,7 @@ def holdout_command(
 ) -> None:
     """Tell what all speculation together has saved each tenant, against those held out."""
     wanted = month or datetime.now(UTC).strftime("%Y-%m")
-    told = _call(url, "GET", f"/api/holdout/{quote(wanted, safe='')}")
+    told = order(url, "GET", f"/api/holdout/{quote(wanted, safe='')}")
     if json_:
         _dump(told)
         return
@@ -341,7 +306,7 @@ def list_quarantines(
     """Show what is quarantined, and why."""
     if context.invoked_subcommand is not None:
         return
-    told = _call(url, "GET", "/api/quarantine")
+    told = order(url, "GET", "/api/quarantine")
     if json_:
         _dump(told)
         return
@@ -371,6 +336,6 @@ def lift_command(
     why: _Why = "",
 ) -> None:
     """Let a pool serve a class again; what was found before does not count any more."""
-    order = {"model": model, "pool": pool, "class": class_}
-    _call(url, "POST", "/api/quarantine/lift", _order(**order, why=why))
+    cell = {"model": model, "pool": pool, "class": class_}
+    order(url, "POST", "/api/quarantine/lift", _order(**cell, why=why))
     _say(f"{pool} serves {class_} of {model} again")

@@ -237,6 +237,14 @@ class Store(Model):
         ".specroute/store",
         description="Data folder of the embedded server; created when missing.",
     )
+    last_known: str | None = Field(
+        None,
+        description=(
+            "Folder for copies of what operators have ordered, such as the kill switch, so that a "
+            "process that starts while the store is away knows it; created when missing. Each "
+            "store its own."
+        ),
+    )
     prefix: Name = Field("specroute", description="First part of every key.")
     timeout_s: float = Field(
         1.0,
@@ -715,7 +723,7 @@ class Policy(Model):
     """How traffic is shared out."""
 
     name: str = Field(
-        "thompson",
+        "net_gain",
         description=(
             "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see "
             "docs/policies.md."

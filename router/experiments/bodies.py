@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policies.types import ArmId, ClassId
+from router.config.models import Name
 from router.experiments.cells import HOLDOUT
 from router.experiments.model import (
     DEFAULT_GUARDS,
@@ -24,12 +25,7 @@ from router.experiments.model import (
 )
 from router.types import TenantId
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
 Text = Annotated[str, Field(max_length=2000)]
-
-_UNMEASURED = frozenset((GuardKind.INVALID, GuardKind.TRUNCATED))
-"""Nothing in a finished request tells them yet; a guard that never speaks is none."""
-_UNJUDGED = frozenset((Metric.TPOT, Metric.TTFT, Metric.E2E))
 
 
 class PlanError(Exception):
@@ -108,7 +104,9 @@ class PlanBody(Body):
         StageBody(share=stage.share, dwell_s=stage.dwell_s, min_requests=stage.min_requests)
         for stage in DEFAULT_STAGES
     )
-    primary: Metric = Metric.COST
+    primary: Metric = Field(
+        Metric.COST, description="What decides: time of the class's typical answer, or one time."
+    )
     guards: tuple[GuardBody, ...] = tuple(
         GuardBody(kind=guard.kind, limit=guard.limit) for guard in DEFAULT_GUARDS
     )
@@ -121,21 +119,6 @@ class PlanBody(Body):
     def _free(cls, value: str) -> str:
         if value == HOLDOUT:
             raise ValueError(f"{HOLDOUT!r} is what the permanent holdout is called")
-        return value
-
-    @field_validator("primary")
-    @classmethod
-    def _judged(cls, value: Metric) -> Metric:
-        if value in _UNJUDGED:
-            raise ValueError(f"{value} has quantiles, but no effect is estimated on it: use cost")
-        return value
-
-    @field_validator("guards")
-    @classmethod
-    def _measured(cls, value: tuple[GuardBody, ...]) -> tuple[GuardBody, ...]:
-        for guard in value:
-            if guard.kind in _UNMEASURED:
-                raise ValueError(f"{guard.kind} is not measured, so it could guard nothing")
         return value
 
     def plan(self) -> Plan:

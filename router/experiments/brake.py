@@ -8,13 +8,15 @@ more slightly is left to the guards, which gather evidence.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from policies.estimators.effects import arm_effects
 from policies.estimators.verdict import fixed_sample_gain
 from policies.types import Counts, Status
-from router.experiments.evidence import CONTROL, TREATED, Seen
+from router.experiments.model import METRIC_WORDS, Metric
+from router.experiments.seen import CONTROL, TREATED, Seen
 
 ALPHA = 1e-9
 """Chance that one look at a healthy treatment finds harm."""
@@ -34,13 +36,16 @@ LEAST_EXCESS = 0.05
 """Of the share of failures."""
 
 
-def sudden_harm(recent: Seen, before: Counts) -> str | None:
+def sudden_harm(
+    recent: Seen, before: Counts, metrics: Iterable[Metric] = (Metric.COST,)
+) -> str | None:
     """Why the treatment must be left at once; None if it need not be.
 
     Args:
         recent: Sums of the last stretch of time, as one stratum for each class.
         before: Plain counts of both sides together, before that stretch: the more there are, the
             better it is known how much fails as a matter of course.
+        metrics: What must not be suddenly slower; the level is that of each.
 
     Returns:
         The reason, in words.
@@ -49,11 +54,13 @@ def sudden_harm(recent: Seen, before: Counts) -> str | None:
     treated, control = now[TREATED.arm_id], now[CONTROL.arm_id]
     if treated.get("n", 0) < LEAST_TREATED:
         return None
-    return _failures(treated, control, before) or _slowness(recent)
+    failures = _failures(treated, control, before)
+    slowness = (_slowness(recent, metric) for metric in metrics)
+    return failures or next((why for why in slowness if why is not None), None)
 
 
-def _slowness(recent: Seen) -> str | None:
-    view = recent.view()
+def _slowness(recent: Seen, metric: Metric) -> str | None:
+    view = recent.view(metric=metric)
     n = view.n.sum(axis=0)
     if n[1] < LEAST_TREATED or n[0] < LEAST_CONTROL:
         return None
@@ -62,7 +69,10 @@ def _slowness(recent: Seen) -> str | None:
         return None
     if 1.0 - gain.value < LEAST_RATIO:
         return None
-    return f"suddenly slower: {1.0 - gain.value:.2f} times the control's time in the last seconds"
+    return (
+        f"suddenly slower: {1.0 - gain.value:.2f} times the control's {METRIC_WORDS[metric]} "
+        "in the last seconds"
+    )
 
 
 def _failures(treated: Counts, control: Counts, before: Counts) -> str | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policies.types import ArmId, ClassId, Counts
+from policies.estimators.times import log_times
+from policies.types import ArmId, ClassId, Counts, Trial
 from router.estimates.layout import CellKey, Cells
 from router.experiments.model import ExperimentName, Variant
 from router.types import POOLED
@@ -56,6 +57,22 @@ def side_of(arm_id: ArmId) -> Side | None:
     if len(parts) != 3 or not parts[1].isdecimal() or parts[2] not in tuple(Variant):  # noqa: PLR2004
         return None
     return Side(ExperimentName(parts[0]), int(parts[1]), Variant(parts[2]))
+
+
+def tried_in(sides: tuple[ArmId, ...]) -> tuple[ArmId, ...]:
+    """The sides that are an experiment's: all but those of the holdout."""
+    return tuple(side for side in sides if not _is_holdout(side))
+
+
+def tried_sums(sides: tuple[ArmId, ...], trial: Trial, sums: Counts) -> Counts:
+    """What a request adds to its sides: its times too, if it is in an experiment.
+
+    Args:
+        sides: Its sides.
+        trial: The request.
+        sums: What it adds to its own cell.
+    """
+    return {**sums, **log_times(trial, sums)} if tried_in(sides) else sums
 
 
 def side_cells(

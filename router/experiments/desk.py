@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from router.experiments.bodies import read_plan
+from router.experiments.book import change_book
 from router.experiments.documents import (
     MOST_RUNNING,
     Book,
@@ -30,7 +31,6 @@ from router.experiments.rollout import (
     TransitionError,
     moved,
 )
-from router.experiments.service import change_book
 from router.stores.base import SharedStore
 
 _AUDIT_LINES = 200

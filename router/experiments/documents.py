@@ -141,6 +141,7 @@ def evidence_json(evidence: Evidence) -> dict[str, Any]:
     return {
         "control": evidence.control,
         "treatment": evidence.treatment,
+        "primary": evidence.primary.value,
         "gain": None if gain is None else dict(zip(("value", "low", "high"), gain, strict=True)),
         "guards": [
             {

@@ -1,16 +1,12 @@
-"""Sums of both sides → what a look sees. Pure: it decides nothing and reads nothing."""
+"""What is known of both sides → what a look sees. Pure: it decides nothing and reads nothing."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from policies.estimators import histogram
-from policies.estimators.cells import CellSums, arm_view
 from policies.estimators.effects import arm_effects
 from policies.estimators.sequential import (
     RATIO_LEVEL,
@@ -19,19 +15,13 @@ from policies.estimators.sequential import (
     sample_ratio_e_value,
 )
 from policies.estimators.verdict import Gain, gain_of
-from policies.types import Arm, ArmId, ArmView, ClassId, Counts, Status
-from router.estimates.layout import Cells
-from router.experiments.cells import sides_in
-from router.experiments.model import Experiment, Guard, GuardKind, Variant
+from policies.types import ArmView, ClassId, Status
+from router.experiments.model import Experiment, Guard, GuardKind, Metric, Plan
 from router.experiments.rollout import Evidence, Reading
+from router.experiments.seen import CONTROL, SIDES, TREATED, Seen
 
 GUARD_ALPHA = 0.02
 """Chance that any guard of a healthy treatment is ever breached, over all guards and stages."""
-
-CONTROL = Arm(ArmId(Variant.CONTROL.value), "control", baseline=True)
-TREATED = Arm(ArmId(Variant.TREATMENT.value), "treatment")
-SIDES = (CONTROL, TREATED)
-_ALL = ClassId("*")
 
 _QUANTILES = {
     GuardKind.TPOT_P95: ("tpot", 0.95),
@@ -39,108 +29,13 @@ _QUANTILES = {
     GuardKind.TTFT_P95: ("ttft", 0.95),
     GuardKind.TTFT_P99: ("ttft", 0.99),
 }
-_SHARES = {GuardKind.ERRORS: Status.FAILED, GuardKind.ABORTS: Status.ABORTED}
-
-Stretch = tuple[int, int]
-"""Stretch of time (an hour) and epoch: inside it both sides met the same."""
-
-Pair = dict[ArmId, CellSums]
-"""Sums by side."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """All that is known of an experiment.
-
-    Attributes:
-        strata: Sums by class, and by stretch of time.
-        epoch: The present epoch.
-    """
-
-    strata: Mapping[ClassId, Mapping[Stretch, Pair]]
-    epoch: int
-
-    @property
-    def now(self) -> Mapping[ArmId, Counts]:
-        """Plain counts of the present epoch, over all classes and hours."""
-        return self._counts(lambda epoch: epoch == self.epoch)
-
-    @property
-    def ever(self) -> Mapping[ArmId, Counts]:
-        """Plain counts of all epochs."""
-        return self._counts(lambda _: True)
-
-    @property
-    def together(self) -> Counts:
-        """Plain counts of all epochs and both sides."""
-        added: Counter[str] = Counter()
-        for counts in self.ever.values():
-            added.update(counts)
-        return added
-
-    def _counts(self, wanted: Callable[[int], bool]) -> Mapping[ArmId, Counts]:
-        counts: dict[ArmId, Counter[str]] = {arm.arm_id: Counter() for arm in SIDES}
-        for stretches in self.strata.values():
-            for (_, epoch), pair in stretches.items():
-                for side, cell in pair.items() if wanted(epoch) else ():
-                    counts[side].update(cell.plain)
-        return counts
-
-    def histogram(self, side: ArmId, family: str, epoch: int) -> Mapping[int, int]:
-        """A histogram of one epoch, over all classes and hours."""
-        added: Counter[int] = Counter()
-        for stretches in self.strata.values():
-            for (_, of), pair in stretches.items():
-                if of == epoch and side in pair:
-                    added.update(pair[side].histogram(family))
-        return added
-
-    @property
-    def compared_epoch(self) -> int:
-        """The present epoch, or where all are treated in it the last that had a control."""
-        with_control = [
-            epoch
-            for stretches in self.strata.values()
-            for (_, epoch), pair in stretches.items()
-            if CONTROL.arm_id in pair
-        ]
-        return self.epoch if self.epoch in with_control else max(with_control, default=self.epoch)
-
-    def view(self, class_id: ClassId | None = None) -> ArmView:
-        """Log costs by stratum, of one class or of all."""
-        views = [
-            arm_view(name, SIDES, [(1.0, pair) for pair in stretches.values()])
-            for name, stretches in self.strata.items()
-            if class_id in (None, name)
-        ]
-        if not views:
-            return ArmView.empty(class_id or _ALL, SIDES)
-        n, total, total_sq = (
-            np.concatenate([view.n for view in views]),
-            np.concatenate([view.total for view in views]),
-            np.concatenate([view.total_sq for view in views]),
-        )
-        served = np.sum([view.served for view in views], axis=0)
-        failed = np.sum([view.failed for view in views], axis=0)
-        return ArmView(class_id or _ALL, SIDES, n, total, total_sq, served, failed)
-
-
-def seen(experiment: Experiment, stretches: Iterable[tuple[int, Cells]]) -> Seen:
-    """Picks an experiment's sums out of everything.
-
-    Args:
-        experiment: Which.
-        stretches: Numbers of stretches of time, each with its cells.
-    """
-    strata: dict[ClassId, dict[Stretch, Pair]] = {}
-    for number, cells in stretches:
-        for side, classes in sides_in(cells).items():
-            if side.name != experiment.plan.name:
-                continue
-            for class_id, sums in classes.items():
-                pair = strata.setdefault(class_id, {}).setdefault((number, side.epoch), {})
-                pair[ArmId(side.variant.value)] = CellSums.of(sums)
-    return Seen(strata, experiment.standing.epoch)
+SHARES = {
+    GuardKind.ERRORS: (f"status.{Status.FAILED}", "n"),
+    GuardKind.ABORTS: (f"status.{Status.ABORTED}", "n"),
+    GuardKind.INVALID: ("invalid", "checked"),
+    GuardKind.TRUNCATED: ("truncated", "finished"),
+}
+"""Sums of guards that are about shares: what is counted, and of how many."""
 
 
 def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -> Evidence:
@@ -153,7 +48,8 @@ def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -
     """
     now = known.now
     control, treatment = (now[arm.arm_id].get("n", 0) for arm in SIDES)
-    gain = _gain(known)
+    metric = experiment.plan.primary
+    gain = _gain(known, metric=metric)
     return Evidence(
         control=control,
         treatment=treatment,
@@ -161,16 +57,27 @@ def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -
         guards=tuple(_reading(experiment, known, guard) for guard in experiment.plan.guards),
         ratio_alarm=_ratio_alarm(experiment, control, treatment),
         alarm=alarm,
+        primary=metric,
     )
 
 
-def gains_by_class(known: Seen) -> dict[ClassId, Gain | None]:
-    """Each class's own gain, from its own data."""
-    return {class_id: _gain(known, class_id) for class_id in sorted(known.strata)}
+def gains_by_class(known: Seen, metric: Metric = Metric.COST) -> dict[ClassId, Gain | None]:
+    """Each class's own gain in a metric, from its own data."""
+    return {class_id: _gain(known, class_id, metric=metric) for class_id in sorted(known.classes)}
 
 
-def _gain(known: Seen, class_id: ClassId | None = None, level: float = 0.95) -> Gain | None:
-    return gain_of(arm_effects(known.view(class_id)), 1, level)
+def gains_by_metric(known: Seen) -> dict[Metric, Gain | None]:
+    """The gain in each metric, over all classes; each interval holds by itself."""
+    return {metric: _gain(known, metric=metric) for metric in Metric}
+
+
+def _gain(
+    known: Seen,
+    class_id: ClassId | None = None,
+    level: float = 0.95,
+    metric: Metric = Metric.COST,
+) -> Gain | None:
+    return gain_of(arm_effects(known.view(class_id, metric)), 1, level)
 
 
 def _ratio_alarm(experiment: Experiment, control: int, treatment: int) -> bool:
@@ -187,9 +94,13 @@ def _by_request(experiment: Experiment) -> bool:
     return experiment.plan.unit == "request"
 
 
+def guard_level(plan: Plan) -> float:
+    """Confidence of each guard in each stage, of which all together keep `GUARD_ALPHA`."""
+    return 1.0 - GUARD_ALPHA / (len(plan.guards) * len(plan.stages))
+
+
 def _reading(experiment: Experiment, known: Seen, guard: Guard) -> Reading:
-    plan = experiment.plan
-    level = 1.0 - GUARD_ALPHA / (len(plan.guards) * len(plan.stages))
+    level = guard_level(experiment.plan)
     if guard.kind is GuardKind.COST:
         return _cost_reading(known, guard, level)
     epoch = known.compared_epoch
@@ -201,12 +112,12 @@ def _reading(experiment: Experiment, known: Seen, guard: Guard) -> Reading:
         top, bottom = histogram.quantile(treated, q), histogram.quantile(control, q)
         value = None if top is None or not bottom else top / bottom
         return Reading(guard, value, low, high)
-    hit = f"status.{_SHARES[guard.kind]}"
+    hits, trials = SHARES[guard.kind]
     counts = known.now if epoch == known.epoch else known.ever
     treated_of, control_of = counts[TREATED.arm_id], counts[CONTROL.arm_id]
     found = rate_difference(
-        (treated_of.get(hit, 0), treated_of.get("n", 0)),
-        (control_of.get(hit, 0), control_of.get("n", 0)),
+        (treated_of.get(hits, 0), treated_of.get(trials, 0)),
+        (control_of.get(hits, 0), control_of.get(trials, 0)),
         level,
     )
     if found is None:

@@ -31,13 +31,25 @@ class Unit(StrEnum):
 
 
 class Metric(StrEnum):
-    """What is judged."""
+    """What is judged, as a log difference; `policies.estimators.times` says of which requests."""
 
-    TPOT = "tpot"
-    TTFT = "ttft"
-    E2E = "e2e"
     COST = "cost"
     """Time of the class's typical answer; see `policies.cost`."""
+    TPOT = "tpot"
+    """Time per token after the first, of streams."""
+    TTFT = "ttft"
+    """Time to the first token, of streams."""
+    E2E = "e2e"
+    """The whole time, among answers of like length."""
+
+
+METRIC_WORDS = {
+    Metric.COST: "time",
+    Metric.TPOT: "time per token",
+    Metric.TTFT: "time to the first token",
+    Metric.E2E: "whole time",
+}
+"""What is saved, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +88,10 @@ class GuardKind(StrEnum):
     COST = "cost_ratio"
     ERRORS = "error_rate"
     ABORTS = "abort_rate"
-    INVALID = "invalid_output_rate"
-    TRUNCATED = "truncated_output_rate"
+    INVALID = "invalid_rate"
+    """Answers that lack the structure that was demanded, of those that could be judged."""
+    TRUNCATED = "truncated_rate"
+    """Answers that had to have a structure and were cut at the limit of length."""
 
 
 RATIOS = frozenset(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from router.experiments.model import METRIC_WORDS, Metric
+
 Shown = Mapping[str, Any]
 """What `ExperimentDesk.shown` gives."""
 
@@ -33,6 +35,7 @@ def _lines(shown: Shown) -> Iterator[str]:
     yield f"| assigned as a whole | {plan['unit']} |"
     shares = " → ".join(f"{stage['share']:.0%}" for stage in plan["stages"])
     yield f"| stages | {shares}; now {shown['share']:.0%} |"
+    yield f"| decided by | {metric_text(plan['primary'])} |"
     yield f"| why it stands there | {_cell(standing['why'])} |"
     yield ""
     yield from _figures(look)
@@ -55,9 +58,13 @@ def _figures(look: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"Last look: {_when(look['at'])}. All intervals hold at any number of looks."
     yield ""
-    yield f"- gain, all classes together: {gain_text(evidence['gain'])}"
+    primary = evidence.get("primary", Metric.COST)
+    yield f"- gain, all classes together: {gain_text(evidence['gain'], primary)}"
     for class_id, gain in look["classes"].items():
-        yield f"- gain, {class_id}: {gain_text(gain)}"
+        yield f"- gain, {class_id}: {gain_text(gain, primary)}"
+    for metric, gain in look.get("metrics", {}).items():
+        if metric != primary:
+            yield f"- besides, by {metric}: {gain_text(gain, metric)}"
     yield (
         f"- requests in the present stage: control {evidence['control']}, "
         f"treatment {evidence['treatment']}"
@@ -65,6 +72,7 @@ def _figures(look: Mapping[str, Any]) -> Iterator[str]:
     for side, ended in look["ended"].items():
         told = ", ".join(f"{n} {status}" for status, n in ended.items()) or "none"
         yield f"- requests of {side} by how they ended: {told}"
+    yield from _bad(look)
     if look["missing_units"]:
         yield f"- requests that named no unit, in one process: {look['missing_units']}"
     yield ""
@@ -76,6 +84,18 @@ def _figures(look: Mapping[str, Any]) -> Iterator[str]:
             f"{_number(guard['low'])} | {'yes' if guard['breached'] else 'no'} |"
         )
     yield ""
+
+
+def _bad(look: Mapping[str, Any]) -> Iterator[str]:
+    """What each side served that nobody should have been served."""
+    for side, ended in look["ended"].items():
+        bad = [f"{ended.get('failed', 0)} failed"]
+        of = look.get("structure", {}).get(side, {})
+        if of.get("checked"):
+            bad.append(f"{of['invalid']} of {of['checked']} lacked the structure demanded")
+        if of.get("finished"):
+            bad.append(f"{of['truncated']} of {of['finished']} with a structure were cut")
+        yield f"- bad answers of {side}, since the start: {', '.join(bad)}"
 
 
 def variant_text(variant: Mapping[str, Any]) -> str:
@@ -92,7 +112,16 @@ def variant_text(variant: Mapping[str, Any]) -> str:
     return "speculation off" if variant["off"] else "what the route does anyway"
 
 
-def gain_text(gain: Mapping[str, float] | None) -> str:
+def metric_text(metric: str) -> str:
+    """A primary metric in words.
+
+    >>> metric_text("tpot")
+    'tpot: time per token'
+    """
+    return f"{metric}: {METRIC_WORDS[Metric(metric)]}"
+
+
+def gain_text(gain: Mapping[str, float] | None, metric: str = Metric.COST) -> str:
     """A gain with its interval.
 
     >>> gain_text({"value": 0.1, "low": 0.05, "high": 0.15}), gain_text(None)
@@ -100,7 +129,8 @@ def gain_text(gain: Mapping[str, float] | None) -> str:
     """
     if gain is None:
         return "not enough data"
-    return f"{gain['value']:+.1%} of the time saved ({gain['low']:+.1%} to {gain['high']:+.1%})"
+    interval = f"{gain['low']:+.1%} to {gain['high']:+.1%}"
+    return f"{gain['value']:+.1%} of the {METRIC_WORDS[Metric(metric)]} saved ({interval})"
 
 
 def _number(value: float | None) -> str:

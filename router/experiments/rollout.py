@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from router.experiments.model import Experiment, Guard, Standing, Status
+from router.experiments.model import Experiment, Guard, Metric, Standing, Status
 
 
 class TransitionError(Exception):
@@ -98,6 +98,7 @@ class Evidence:
         guards: One reading of each guard.
         ratio_alarm: Whether the shares are not those that were planned.
         alarm: Sudden harm, in words; None while there is none.
+        primary: The metric that `gain` is about.
     """
 
     control: int
@@ -106,6 +107,7 @@ class Evidence:
     guards: Sequence[Reading]
     ratio_alarm: bool = False
     alarm: str | None = None
+    primary: Metric = Metric.COST
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,9 @@ def harm(evidence: Evidence) -> str | None:
             )
     if evidence.gain is not None and evidence.gain[2] < 0.0:
         value, _, high = evidence.gain
-        return f"the treatment is slower: gain {value:+.1%}, at most {high:+.1%}"
+        return (
+            f"the treatment is slower by {evidence.primary}: gain {value:+.1%}, at most {high:+.1%}"
+        )
     return None
 
 

@@ -11,18 +11,19 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
-from router.estimates.history import HOURS, History
+from router.estimates.history import History
 from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
+from router.experiments.book import change_book
 from router.experiments.brake import sudden_harm
-from router.experiments.cells import side_of
+from router.experiments.cells import tried_in
 from router.experiments.documents import (
     Book,
     as_document,
@@ -32,11 +33,16 @@ from router.experiments.documents import (
     look_key,
     of_document,
 )
-from router.experiments.evidence import Seen, evidence_of, gains_by_class, seen
-from router.experiments.model import Experiment, ExperimentName
+from router.experiments.evidence import evidence_of
+from router.experiments.figures import figures_json
+from router.experiments.gathered import Gathered
+from router.experiments.model import Experiment, ExperimentName, Metric
 from router.experiments.placing import Rules
+from router.experiments.recent import Moment, copied, sides_of, since
 from router.experiments.rollout import Evidence, Looked, harm, moved
-from router.stores.base import DocumentStore, SharedStore
+from router.experiments.seen import Seen, seen
+from router.stores.base import Document, SharedStore
+from router.stores.last_known import LastKnown
 from router.types import POOLED
 
 LOOK_S = 1.0
@@ -49,9 +55,13 @@ _KEPT_LOOKS = 90
 """A minute and a half of them: more than the longest of these stretches."""
 
 _HOUR_S = 3600
+_AFTER_S = 600.0
+"""For how long figures are kept up after the end: requests are on their way, the store may be too.
+"""
 _STALE_S = 30.0
 """Sums of the store older than this leave the judgement to this process's own."""
-_TRIES = 10
+
+_COPY = "experiments.json"
 
 _log = logging.getLogger("specroute.experiments")
 
@@ -64,38 +74,46 @@ class Source:
     history: History
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """Sums of all sides at one moment, by stretch of time."""
-
-    at: float
-    stretches: Mapping[int, Cells]
-
-
 class Trials:
     """All experiments, as far as one process is concerned."""
 
-    def __init__(self, store: SharedStore, prefix: str, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        prefix: str,
+        wall: Callable[[], float],
+        last_known: LastKnown | None = None,
+    ) -> None:
+        """Args: `last_known` keeps the book for a start while the store is away."""
         self._store = store
+        self._last_known = last_known or LastKnown(None)
         self._prefix = prefix
         self._wall = wall
-        self._book = Book()
-        self._version = -1
+        copy = self._last_known.read(_COPY)
+        self._book = Book() if copy is None else of_document(copy)
+        self._document: Document | None = None
+        self._read = False
+        """Whether the store has told the book; until then nobody is treated by a copy of it."""
         self._configured_off = False
         self._class_ids: tuple[ClassId, ...] = ()
         self._left: dict[ExperimentName, int] = {}
         """Epochs in which this process has left a treatment."""
         self._own: dict[int, Cells] = {}
         """What this process has seen of all sides, by hour."""
-        self._moments: dict[tuple[str, str], deque[_Moment]] = {}
+        self._moments: dict[tuple[str, str], deque[Moment]] = {}
         self._missing: Counter[str] = Counter()
         self._so_far: dict[ExperimentName, deque[tuple[float, Counts]]] = {}
         """How requests of both sides had ended by then, by the sums of all processes."""
+        self._over: dict[ExperimentName, float] = {}
+        """Experiments that run no more, and until when their figures are kept up."""
         self._noted: dict[ExperimentName, tuple[int, int]] = {}
         """Requests of both sides when a look was last written down here."""
+        self._gathered: dict[ExperimentName, Gathered] = {}
+        self._last: dict[ExperimentName, tuple[Seen, Experiment, Evidence]] = {}
         self._shared_at: float | None = None
         self.rules = Rules(missing=self._missing)
         """What requests are placed by; replaced whole."""
+        self._renew()
 
     @property
     def book(self) -> Book:
@@ -123,7 +141,7 @@ class Trials:
 
     def note(self, sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts) -> None:
         """Takes what a finished request adds to its sides, for the brake of this process."""
-        tried = tuple(side for side in sides if not side.startswith("@holdout/"))
+        tried = tried_in(sides)
         if tried:
             hour = int(self._wall() // _HOUR_S)
             cells: Cells = {(side, class_id, POOLED): dict(sums) for side in tried}
@@ -143,12 +161,16 @@ class Trials:
             StoreError: The store did not answer; what was read before holds.
         """
         document = await self._store.get(book_key(self._prefix))
-        version = document.version if document else 0
-        if version != self._version:
-            # A store that was emptied does not turn speculation on again; an order does.
-            self._book = of_document(document.data) if document else Book(off=self._book.off)
-            self._version = version
-            self._renew()
+        # A store that was emptied may have come to the same version by now, so content counts too.
+        if self._read and document == self._document:
+            return
+        # A store that was emptied does not turn speculation on again; an order does.
+        self._book = of_document(document.data) if document else Book(off=self._book.off)
+        if not self._read:
+            self._left = {}  # what was left had only been known by a copy
+        self._document, self._read = document, True
+        self._renew()
+        await asyncio.to_thread(self._last_known.keep, _COPY, as_document(self._book))
 
     def policies(self, model: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
         """Policies that experiments on a route want asked, with their parameters."""
@@ -160,8 +182,13 @@ class Trials:
 
     def _renew(self) -> None:
         running = tuple(e for e in self._book.experiments.values() if e.assigns)
+        names = {e.plan.name for e in running}
+        for experiment in self.rules.experiments:
+            if experiment.plan.name not in names:
+                self._over[experiment.plan.name] = self._wall() + _AFTER_S
         epochs = {e.plan.name: e.standing.epoch for e in running}
-        self._left = {name: of for name, of in self._left.items() if epochs.get(name) == of}
+        kept = self._left if self._read else epochs
+        self._left = {name: of for name, of in kept.items() if epochs.get(name) == of}
         self.rules = Rules(
             off=self._configured_off or self._book.off,
             experiments=running,
@@ -179,13 +206,7 @@ class Trials:
             sources: Where the sums of each route are, by model.
         """
         now = self._wall()
-        if not self.rules.experiments:
-            self._own.clear()
-        running = {experiment.plan.name for experiment in self.rules.experiments}
-        for key in [key for key in self._moments if key[1] not in running]:
-            del self._moments[key]
-        for name in self._so_far.keys() - running:
-            del self._so_far[name]
+        self._forget(now)
         due = [
             (experiment, sources[experiment.plan.model])
             for experiment in self.rules.experiments
@@ -201,8 +222,38 @@ class Trials:
             answers = answers and await self._look(experiment, source, now, alarm)
             if not answers:
                 self._alone(experiment, now, alarm)
-        for hour in [h for h in self._own if h < now // _HOUR_S - 1]:
+        if answers:
+            await self._look_back(sources, now)
+
+    def _forget(self, now: float) -> None:
+        """Lets go of what no look will ask for."""
+        running = {experiment.plan.name for experiment in self.rules.experiments}
+        for key in [key for key in self._moments if key[1] not in running]:
+            del self._moments[key]
+        for name in self._so_far.keys() - running:
+            del self._so_far[name]
+        for name in self._gathered.keys() - running - self._over.keys():
+            del self._gathered[name]
+            self._last.pop(name, None)
+        for hour in [h for h in self._own if not running or h < now // _HOUR_S - 1]:
             del self._own[hour]
+
+    async def _look_back(self, sources: Mapping[str, Source], now: float) -> None:
+        """Writes down what the last requests of experiments that are over came to."""
+        for name, until in list(self._over.items()):
+            experiment = self._book.experiments.get(name)
+            if experiment is None or experiment.assigns or now > until:
+                del self._over[name]
+                continue
+            source = sources.get(experiment.plan.model)
+            if source is None:
+                continue
+            try:
+                known = await self._known(experiment, source, now)
+                await self._note(experiment, known, self._evidence(experiment, known, None), now)
+            except StoreError as error:
+                _log.debug("no look at what is over", extra={"error": str(error)})
+                return
 
     async def _look(
         self, experiment: Experiment, source: Source, now: float, alarm: str | None
@@ -210,28 +261,37 @@ class Trials:
         """Judges by what all processes have stored; whether the store answers."""
         name = experiment.plan.name
         try:
-            hours = await _hours(source.history, experiment.standing.began or now, now)
+            known = await self._known(experiment, source, now)
         except StoreError as error:
             _log.debug("no look at shared sums", extra={"error": str(error)})
             return False
         self._shared_at = now
-        known = seen(experiment, hours.items())
         kept = self._so_far.setdefault(name, deque(maxlen=_KEPT_LOOKS))
         kept.append((now, known.together))
-        evidence = evidence_of(experiment, known, alarm)
+        evidence = self._evidence(experiment, known, alarm)
         why = harm(evidence)
         if why is not None:
             self._leave(experiment, why)
         try:
             await self._move(experiment, evidence, now)
-            counts = (evidence.control, evidence.treatment)
-            if self._noted.get(name) != counts:
-                await self._note_look(name, known, evidence, now)
-                self._noted[name] = counts
+            await self._note(experiment, known, evidence, now)
         except StoreError as error:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
             return False
         return True
+
+    async def _known(self, experiment: Experiment, source: Source, now: float) -> Seen:
+        gathered = self._gathered.setdefault(experiment.plan.name, Gathered())
+        return await gathered.known(experiment, source.history, now)
+
+    def _evidence(self, experiment: Experiment, known: Seen, alarm: str | None) -> Evidence:
+        """What is known, judged anew only where it is new."""
+        last = self._last.get(experiment.plan.name)
+        if last is not None and last[0] is known and last[1] == experiment:
+            return replace(last[2], alarm=alarm)
+        evidence = evidence_of(experiment, known)
+        self._last[experiment.plan.name] = (known, experiment, evidence)
+        return replace(evidence, alarm=alarm)
 
     def _alone(self, experiment: Experiment, now: float, alarm: str | None) -> None:
         """Judges by what this process has seen itself, where the store has been away for long."""
@@ -253,17 +313,17 @@ class Trials:
         """Sudden harm by what all processes saw, as far as it is known, or by what this one saw."""
         past = source.past()
         shared = {
-            number: _sides(cells)
+            number: sides_of(cells)
             for number, cells in past.blocks.items()
             if number >= past.newest_block - 1
         }
         for of, stretches in (("shared", shared), ("own", dict(self._own))):
-            why = self._judged(experiment, of, _Moment(now, _copied(stretches)))
+            why = self._judged(experiment, of, Moment(now, copied(stretches)))
             if why is not None:
                 return why
         return None
 
-    def _judged(self, experiment: Experiment, of: str, moment: _Moment) -> str | None:
+    def _judged(self, experiment: Experiment, of: str, moment: Moment) -> str | None:
         moments = self._moments.setdefault((of, experiment.plan.name), deque())
         moments.append(moment)
         while len(moments) > 1 and moments[1].at <= moment.at - _RECENT_S[-1]:
@@ -272,14 +332,15 @@ class Trials:
             then = next((m for m in reversed(moments) if m.at <= moment.at - stretch_s), None)
             if then is None:
                 then = moments[0]
-            recent = seen(experiment, [(0, _since(moment, then))])
-            why = sudden_harm(recent, self._before(experiment, then))
+            metrics = dict.fromkeys((Metric.COST, experiment.plan.primary))
+            recent = seen(experiment, [(0, since(moment, then))], metrics)
+            why = sudden_harm(recent, self._before(experiment, then), metrics)
             if why is not None:
                 return why
         return None
 
-    def _before(self, experiment: Experiment, then: _Moment) -> Counts:
-        here = seen(experiment, then.stretches.items()).together
+    def _before(self, experiment: Experiment, then: Moment) -> Counts:
+        here = seen(experiment, then.stretches.items(), ()).together
         kept = self._so_far.get(experiment.plan.name, ())
         # What is judged must not count as what is usual.
         shared = next((counts for at, counts in reversed(kept) if at <= then.at), {})
@@ -303,6 +364,15 @@ class Trials:
     async def _changed(self, change: Callable[[Book], tuple[Book, list[bytes]]]) -> bool:
         return await change_book(self._store, self._prefix, change)
 
+    async def _note(
+        self, experiment: Experiment, known: Seen, evidence: Evidence, now: float
+    ) -> None:
+        """Writes a look down if it has seen more than the last one."""
+        name, counts = experiment.plan.name, (evidence.control, evidence.treatment)
+        if self._noted.get(name) != counts:
+            await self._note_look(name, known, evidence, now)
+            self._noted[name] = counts
+
     async def _note_look(
         self, name: ExperimentName, known: Seen, evidence: Evidence, now: float
     ) -> None:
@@ -314,99 +384,10 @@ class Trials:
                 "at": now,
                 "evidence": evidence_json(evidence),
                 "missing_units": self._missing.get(name, 0),
-                **figures_json(known),
+                **figures_json(known, evidence.primary),
             }
         )
         await self._store.put(key, data, expected=document.version if document else 0)
 
 
-async def _hours(history: History, since: float, now: float) -> Mapping[int, Cells]:
-    """All hours since then, one at a time where they are new here, so that requests get turns."""
-    hours: Mapping[int, Cells] = {}
-    begins = now
-    while begins > since:
-        begins = max(begins - _HOUR_S, since, now - HOURS * _HOUR_S)
-        hours = await history.read_hours(begins)
-        await asyncio.sleep(0)
-        if begins <= now - HOURS * _HOUR_S:
-            break
-    return hours
-
-
-def figures_json(known: Seen) -> dict[str, Any]:
-    """What a report shows beside the evidence."""
-    ever = known.ever
-    return {
-        "classes": {
-            class_id: None
-            if gain is None
-            else {"value": gain.value, "low": gain.low, "high": gain.high}
-            for class_id, gain in gains_by_class(known).items()
-        },
-        "ended": {
-            side: {
-                name.removeprefix("status."): n
-                for name, n in sorted(counts.items())
-                if name.startswith("status.")
-            }
-            for side, counts in ever.items()
-        },
-    }
-
-
-async def change_book(
-    store: DocumentStore, prefix: str, change: Callable[[Book], tuple[Book, list[bytes]]]
-) -> bool:
-    """Changes the book by compare-and-set, as often as others are faster.
-
-    Args:
-        store: Where it is kept.
-        prefix: First part of its key.
-        change: Gives the book after, and the lines of its audit; none means that nothing changes.
-
-    Returns:
-        Whether it was changed.
-
-    Raises:
-        StoreError: The store did not take it, or others were always faster.
-    """
-    key = book_key(prefix)
-    for _ in range(_TRIES):
-        document = await store.get(key)
-        book = of_document(document.data) if document else Book()
-        after, entries = change(book)
-        if not entries:
-            return False
-        version = document.version if document else 0
-        if await store.put(key, as_document(after), expected=version, entries=entries):
-            return True
-    raise StoreError("experiments are being changed by too many at once; try again")
-
-
-def _sides(cells: Cells) -> Cells:
-    return {key: sums for key, sums in cells.items() if side_of(key[0]) is not None}
-
-
-def _copied(stretches: Mapping[int, Cells]) -> dict[int, Cells]:
-    return {
-        number: {key: dict(sums) for key, sums in cells.items()}
-        for number, cells in stretches.items()
-        if cells
-    }
-
-
-def _since(moment: _Moment, then: _Moment) -> Cells:
-    """What has been added since then; stretches that are gone meanwhile count for nothing."""
-    added: Cells = {}
-    for number, cells in moment.stretches.items():
-        before = then.stretches.get(number, {})
-        for key, sums in cells.items():
-            known = before.get(key, {})
-            grown = {name: n - known.get(name, 0) for name, n in sums.items()}
-            grown = {name: n for name, n in grown.items() if n}
-            if grown:
-                merge_cells(added, {key: grown})
-    return added
-
-
-__all__ = ["LOOK_S", "Source", "Trials", "change_book", "figures_json"]
+__all__ = ["LOOK_S", "Source", "Trials"]

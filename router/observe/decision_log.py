@@ -73,6 +73,7 @@ class DecisionRecord(NamedTuple):
             "snapshot": decision.snapshot_version,
             "arm": decision.arm_id,
             "propensity": decision.propensity,
+            "drawn": decision.drawn,
             "probabilities": dict(decision.probabilities),
             "excluded": dict(decision.excluded),
             "loads": None
@@ -150,6 +151,7 @@ def _moment_json(moment: Moment | None) -> dict[str, Any] | None:
         "prompt_tokens": moment.prompt_tokens,
         "cached_tokens": moment.cached_tokens,
         "output_tokens": moment.output_tokens,
+        "ahead_tokens": moment.ahead_tokens,
     }
 
 

@@ -16,7 +16,7 @@ from router.estimates.layout import part_of, slot_at
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
-from router.experiments.cells import holdout_counts, side_cells
+from router.experiments.cells import holdout_counts, side_cells, tried_sums
 from router.experiments.placing import OFF, PINNED, TRIED, WISHED
 from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
@@ -109,8 +109,9 @@ class Recorder:
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
+            of_sides = tried_sums(sides, trial, sums)
             if sides and self._noted is not None:
-                self._noted(sides, class_id, sums)
+                self._noted(sides, class_id, of_sides)
             return Learned(
                 model=made.model,
                 arm_id=arm_id,
@@ -120,7 +121,7 @@ class Recorder:
                 effects=effects,
                 also=(
                     *more_cells(trial, effects, self._plain, point=point),
-                    *side_cells(sides, class_id, sums, effects),
+                    *side_cells(sides, class_id, of_sides, effects),
                 ),
                 tenant=made.tenant,
                 ledger={**ledger_counts(outcome, self._baseline), **holdout_counts(sides, sums)},

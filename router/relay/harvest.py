@@ -30,6 +30,8 @@ _SPACED_NULL_USAGE = b', "usage": null'
 _LAST_NULL_USAGE = b',"usage":null}\n\n'
 _NOTHING = b"\xff"  # stands at neither end of any text
 _MOST_LESSONS = 16
+_BYTES_PER_TOKEN = 5
+"""Of text in a stream. Judgement: English has four to five letters to a token, and others fewer."""
 _TEXT = re.compile(
     rb'("(?:content|text|reasoning_content|reasoning|thinking|partial_json|arguments|delta)":")'
     rb'[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -49,6 +51,10 @@ class Harvest(Protocol):
     """The answer itself says that it failed, or ended before its end mark."""
     complete: bool
     """All that matters has come, even if the connection has not been closed yet."""
+
+    @property
+    def seen_tokens(self) -> int:
+        """Tokens of the answer that have passed at least; 0 where that cannot be seen."""
 
     @property
     def may_add(self) -> bool:
@@ -98,7 +104,7 @@ class StreamHarvest:
         self._tally = None if rule is None else Tally()
         self._wary = rule is not None and rule.skips_empty
         """Whether it matters that text lies beyond ASCII, and none has yet."""
-        self._events = 0
+        self._events = self._text_bytes = 0
         more = (_USAGE,) if strip_usage and strip_nulls else ()
         if rule is not None and STOP not in markers:
             more = (*more, STOP)
@@ -124,6 +130,11 @@ class StreamHarvest:
         self._latest = b""
 
     @property
+    def seen_tokens(self) -> int:
+        """An event with output has one at least; one of a speculating engine has several."""
+        return max(self._events, self._text_bytes // _BYTES_PER_TOKEN)
+
+    @property
     def may_add(self) -> bool:
         """Between events; where whole events are forwarded, always."""
         if self._unread:
@@ -145,6 +156,7 @@ class StreamHarvest:
                 self.last_content_s = now
                 self._latest = data
                 self._events += 1
+                self._text_bytes += len(text)
                 if self._wary:
                     self._look_wide(text)
                 return data
@@ -272,8 +284,7 @@ class StreamHarvest:
 
     def _count(self, whole: bytes) -> None:
         """Counts whole events that are all output, comments between them aside."""
-        if self._tally is not None:
-            self._events += whole.count(b"\n\ndata:") + 1
+        self._events += whole.count(b"\n\ndata:") + 1
         if self._wary:
             self._look_wide(whole)
 
@@ -335,6 +346,8 @@ class StreamHarvest:
         members = json_object(data) or {}
         found = self._dialect.look(members)
         self._see(members, data)
+        if self._tally is None and found & (CONTENT | MORE):
+            self._events += 1
         if self.first_content_s is None:
             if found & CONTENT:
                 self.first_content_s = self.last_content_s = now

@@ -517,9 +517,10 @@ class _Run:
         transfer = self._transfer
         served = transfer.pool if transfer else self._spare.pool if self._spare else None
         reading, ttft_s, tpot_s = Reading(), None, None
-        cached_tokens, structure = None, UNKNOWN
+        cached_tokens, structure, seen_tokens = None, UNKNOWN, 0
         if transfer is not None:
             harvest = transfer.harvest
+            seen_tokens = harvest.seen_tokens
             if self._status is Status.OK:
                 reading = reading_of(transfer.pool, ctx, harvest)
                 cached_tokens = reading.cached_tokens
@@ -541,6 +542,7 @@ class _Run:
             tpot_s=tpot_s,
             tokens=reading.tokens,
             prompt_tokens=reading.prompt_tokens,
+            seen_tokens=seen_tokens,
             spec=reading.spec,
             overhead_s=self._overhead_s(),
             error=self.error,

@@ -27,6 +27,11 @@ class PassThrough:
         self.complete = False
 
     @property
+    def seen_tokens(self) -> int:
+        """Nothing shows before the end."""
+        return 0
+
+    @property
     def may_add(self) -> bool:
         """Never: these are not events."""
         return False
@@ -66,6 +71,11 @@ class WholeHarvest:
         self._parts: list[bytes] | None = []
         self._left = limit
         self._read: Mapping[str, Any] | None = None
+
+    @property
+    def seen_tokens(self) -> int:
+        """Nothing shows before the end."""
+        return 0
 
     @property
     def may_add(self) -> bool:

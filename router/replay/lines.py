@@ -47,6 +47,7 @@ class Entry:
         moment: What a policy of moments would have been asked; None where the line does not tell.
         policy: Who decided.
         arms: The route's arms; empty in lines that do not tell.
+        drawn: Whether chance had a part in it; lines that do not tell are taken so.
     """
 
     decided: float
@@ -60,6 +61,7 @@ class Entry:
     moment: Moment | None
     policy: str
     arms: tuple[Arm, ...]
+    drawn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ def entry_of(fields: dict[str, Any]) -> Entry:
             Arm(ArmId(name), str(method), k, baseline=name == baseline)
             for name, method, k in fields.get("arms") or ()
         ),
+        drawn=fields.get("drawn") is not False,
     )
 
 
@@ -272,4 +275,5 @@ def _moment(
         prompt_tokens=int(told["prompt_tokens"]),
         cached_tokens=tuple(int(cached) for cached in told["cached_tokens"]),
         output_tokens=told.get("output_tokens"),
+        ahead_tokens=tuple(int(ahead) for ahead in told.get("ahead_tokens", ())),
     )

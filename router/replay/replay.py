@@ -60,7 +60,7 @@ class Replayed:
         classes: Each by itself.
         shares: Share of requests the policy would give each arm.
         logged_shares: And the shares they had.
-        settled: Requests of the log that no policy was asked about; they are not judged.
+        settled: Requests of the log that were not left to chance; they are not judged.
     """
 
     overall: Answer
@@ -109,14 +109,13 @@ def replay(
 
 
 def drawn(log: Log) -> Log:
-    """The log without what was settled before any policy was asked: holdout, experiments, pins.
+    """The log without what was not left to chance: holdout, experiments, pins, `explore: false`.
 
     A hash decided there, or an operator: no probability says how it could have gone otherwise.
     What these requests showed is learned from as in the proxy.
     """
-    return replace(
-        log, entries=tuple(entry for entry in log.entries if entry.policy not in SETTLED)
-    )
+    kept = (entry for entry in log.entries if entry.drawn and entry.policy not in SETTLED)
+    return replace(log, entries=tuple(kept))
 
 
 def as_arrays(log: Log) -> Logged:
@@ -199,11 +198,13 @@ def _aligned(entry: Entry, moment: Moment, place: Mapping[ArmId, int]) -> Moment
     """The moment in the order of the log's arms; an arm that was not there has load 0."""
     if list(entry.probabilities) == list(place):
         return moment
-    load, cached = [0] * len(place), [0] * len(place)
-    for arm_id, here, there in zip(
-        entry.probabilities, moment.load, moment.cached_tokens, strict=True
+    load, cached, ahead = ([0] * len(place) for _ in range(3))
+    before = moment.ahead_tokens or (0,) * len(moment.load)
+    for arm_id, here, there, waits in zip(
+        entry.probabilities, moment.load, moment.cached_tokens, before, strict=True
     ):
-        load[place[arm_id]], cached[place[arm_id]] = here, there
+        at = place[arm_id]
+        load[at], cached[at], ahead[at] = here, there, waits
     return Moment(
         moment.class_id,
         moment.part,
@@ -211,6 +212,7 @@ def _aligned(entry: Entry, moment: Moment, place: Mapping[ArmId, int]) -> Moment
         moment.prompt_tokens,
         tuple(cached),
         moment.output_tokens,
+        tuple(ahead),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from policies.types import ArmId, ClassId
 from router.estimates.layout import part_of
@@ -60,6 +61,7 @@ class Chooser:
             excluded={},
             policy=BALANCER,
             snapshot_version=self.plan.snapshot_version,
+            drawn=False,
         )
 
     def choose(
@@ -89,7 +91,8 @@ class Chooser:
             odds, loads = plan.odds_at(moment, excluded), moment.load
         if not scope.rights.explore:
             preferred = max(odds.arms, key=odds.probabilities.__getitem__)
-            return self._only(preferred, excluded, plan.policy)
+            settled = self._only(preferred, excluded, plan.policy)
+            return replace(settled, loads=loads, prefix=prefix, moment=moment)
         arm_id = odds.at(self._uniform())
         return Decision(
             arm_id=arm_id,
@@ -116,4 +119,5 @@ class Chooser:
             excluded=excluded,
             policy=policy,
             snapshot_version=self.plan.snapshot_version,
+            drawn=False,
         )

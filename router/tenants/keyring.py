@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from router.admission.tenants import CredentialTenants
 from router.errors import StoreError
-from router.stores.base import DocumentStore, SecretStore, SharedStore
+from router.stores.base import Document, DocumentStore, SecretStore, SharedStore
 from router.tenants.keys import (
     KeyRecord,
     Keys,
@@ -51,14 +51,14 @@ class KeyRing:
     def __init__(self) -> None:
         self._secret: bytes | None = None
         self._keys: Keys = {}
-        self._version = -1
+        self._document: Document | None = None
         self.interim = CredentialTenants()
         """Names strangers until the secret has been read; the same ones for all books."""
 
     @property
     def ready(self) -> bool:
         """Whether it has ever been read."""
-        return self._version >= 0
+        return self._secret is not None
 
     @property
     def secret(self) -> bytes | None:
@@ -76,11 +76,11 @@ class KeyRing:
             StoreError: The store did not answer; what was read before holds.
         """
         document = await store.get(keys_key(prefix))
-        version = document.version if document else 0
-        if version != self._version or self._secret is None:
+        # A store that was emptied may have come to the same version by now, so content counts too.
+        if self._secret is None or document is None or document != self._document:
             # With the keys the secret is read again: a store that was emptied has another one.
-            secret = await hashing_secret(store, prefix)
-            self._secret, self._version = secret, version
+            self._secret = await hashing_secret(store, prefix)
+            self._document = document
             self._keys = of_document(document.data) if document else {}
 
 

@@ -19,13 +19,16 @@ _TTL_S = 4 * WINDOW_S
 class Presence:
     """One process among those of a store."""
 
-    def __init__(self, prefix: str, name: str | None = None) -> None:
+    def __init__(
+        self, prefix: str, name: str | None = None, *, processes: int = 1, rank: int = 0
+    ) -> None:
+        """Args: `processes` and `rank` hold until the store has told."""
         self._stem = f"{{{prefix}:tenants}}:v1:alive"
         self._name = name or secrets.token_hex(8)
         self._said = -1
-        self.processes = 1
+        self.processes = processes
         """That share the limits, this one included."""
-        self.rank = 0
+        self.rank = rank
         """Which of them this one is, from 0."""
 
     async def refresh(self, store: CounterStore, wall: float) -> bool:

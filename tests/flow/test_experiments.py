@@ -192,6 +192,45 @@ async def test_what_is_measured_comes_back_in_the_report(two: list[Application])
     assert set(lines) == {("experiment", "try/treatment"), ("fixed", "try/control")}
 
 
+async def test_damaged_answers_roll_the_treatment_back(
+    two: list[Application], fast: ScriptedBackend, plain: ScriptedBackend
+) -> None:
+    """Valid HTTP, fast, and no JSON: a guard sees it, and the report counts what was served."""
+    first, second = two
+    plain.always(wire.llama_chat('{"a": 1}'))
+    fast.always(wire.llama_chat('{"a": 1'))
+    guards = [{"kind": "invalid_rate", "limit": 0.01}]
+    plan = {**PLAN, "primary": "e2e", "guards": guards, "stages": [{"share": 0.5}]}
+    assert (await order(first, "/api/experiments", {"plan": plan})).status == 201
+    await refreshed(*two)
+    body = wire.chat(stream=False, response_format={"type": "json_object"})
+    served = 0
+    for number in range(SESSIONS):
+        lines = (f"x-specroute-session: s{number}",)
+        reply = await ask(two[number % 2].data_url, request_bytes(body, headers=lines))
+        served += reply.head.one("x-specroute-experiment") == "try/treatment"
+    for app in two:
+        await app.flush()
+    await second.look()
+    await refreshed(*two)
+    shown = json.loads((await get(first.admin_url, "/api/experiments/try")).body)
+    assert shown["standing"]["status"] == "rolled_back"
+    assert shown["standing"]["why"].startswith("invalid_rate is above 0.01")
+    page = (await get(first.admin_url, "/api/experiments/try/report")).body.decode()
+    assert (
+        f"- bad answers of treatment, since the start: 0 failed, {served} of {served} lacked"
+        in page
+    )
+    assert "| decided by | e2e: whole time |" in page
+    assert set((await sides_told(*two)).values()) == {None}
+
+
+async def sides_told(*apps: Application) -> dict[str, str | None]:
+    """What a session is told by each proxy after all is over."""
+    replies = {app.data_url: await ask(app.data_url, chat("s0")) for app in apps}
+    return {url: reply.head.one("x-specroute-experiment") for url, reply in replies.items()}
+
+
 async def test_the_kill_switch_holds_for_all_traffic(two: list[Application]) -> None:
     """Of every proxy, in an experiment or not; and is lifted again."""
     first, second = two

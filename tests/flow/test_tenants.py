@@ -12,8 +12,8 @@ import pytest
 from router.app import Application
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
-from tests.support.flow_backend import ScriptedBackend
-from tests.support.flow_client import Reply, ask, get, request_bytes
+from tests.support.flow_backend import ScriptedBackend, send, until_gone
+from tests.support.flow_client import Reply, ask, get, raw_client, request_bytes
 from tests.support.flow_world import always, config_of, decisions, only_decision, pool
 
 KNOWN: list[dict[str, Any]] = [
@@ -109,6 +109,12 @@ FORGERIES = {
     "an experiment": ("x-specroute-experiment: try/treatment", "x-specroute-variant: control"),
     "a forged key": ("x-api-key: srk-" + "A" * 43,),
     "a key id": ("authorization: Bearer k0000000",),
+    "twice": ("x-specroute-pool: plain", "x-specroute-pool: plain"),
+    "underscores": ("x_specroute_pool: plain", "x_specroute_class: math"),
+    "a request id": ("x-specroute-request-id: 0000000000000000",),
+    "a reason, a method": ("x-specroute-reason: none", "x-specroute-method: none"),
+    "a key of ours and a name": ("authorization: Bearer srk-pinned", "x-specroute-tenant: all"),
+    "two credentials": ("authorization: Bearer a", "authorization: Bearer srk-" + "B" * 43),
     "hop by hop": ("connection: x-specroute-pool", "x-specroute-pool: plain"),
 }
 
@@ -181,3 +187,109 @@ async def test_a_tenant_s_places_are_its_own_limit(
         refused = await ask(app.data_url, chat("x-tenant: acme"))
     assert (refused.status, refused.error["code"]) == (429, "tenant_saturated")
     assert "the limit is 1" in refused.error["message"]
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "generic"])
+async def test_who_hangs_up_early_pays_for_what_has_come(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, engine: str
+) -> None:
+    """The engine never told how many tokens there were; what has passed shows it."""
+    app = await start(
+        config_of(
+            pool("plain", plain, engine=engine),
+            folder=tmp_path,
+            tenants={"known": [{"id": "acme", "tokens_per_minute": 60_000}], "header": "x-tenant"},
+        )
+    )
+    words = [wire.llama_chunk({"content": "words and more "}) for _ in range(4000)]
+    last = wire.llama_chunk({"content": "the last"})
+    begun = wire.STREAM_HEAD + wire.chunk(words[0])
+    plain.then(send(begun), send(b"".join(map(wire.chunk, [*words, last]))), until_gone())
+    async with raw_client(app.data_url) as client:
+        lines = ("x-tenant: acme",)
+        await client.send(request_bytes(wire.chat(stream=True), headers=lines))
+        await client.head()
+        await client.until(b"the last")
+        client.leave()
+        await plain.requests[0].gone.wait()
+    line = await only_decision(app)
+    assert (line["status"], line["tokens"]) == ("aborted", None)
+    refused = await ask(app.data_url, chat("x-tenant: acme"))
+    assert (refused.status, refused.error["code"]) == (429, "tenant_saturated")
+
+
+async def test_a_request_that_an_engine_refuses_costs_nothing(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """However many there are."""
+    app = await start(
+        config_of(
+            pool("plain", plain),
+            folder=tmp_path,
+            tenants={"known": [{"id": "acme", "tokens_per_minute": 6000}], "header": "x-tenant"},
+        )
+    )
+    plain.always(wire.whole(b'{"error": {"message": "no"}}', "400 Bad Request"))
+    statuses = {(await ask(app.data_url, chat("x-tenant: acme"))).status for _ in range(10)}
+    assert statuses == {400}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("x-tenant: chooser", "x-tenant: acme"),
+        ("x-tenant: acme", "X-Tenant: chooser"),
+        ("x-tenant: chooser, acme",),
+        ("x_tenant: chooser",),
+        ("x-tenant:  ",),
+        ("x-tenant: CHOOSER",),
+    ],
+)
+async def test_a_client_behind_the_gateway_cannot_be_another_tenant(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path, lines: tuple[str]
+) -> None:
+    """Its own line beside the gateway's, or one that only looks like it, makes it nobody."""
+    for backend in (plain, fast):
+        backend.always(wire.llama_chat())
+    known = [{"id": "acme"}, {"id": "chooser", "may_choose": True}]
+    app = await start(
+        config_of(
+            pool("plain", plain),
+            pool("fast", fast, method="draft_model"),
+            folder=tmp_path,
+            policy=always("fast"),
+            tenants={"known": known, "header": "X-Tenant"},
+        )
+    )
+    wished = await ask(app.data_url, chat(*lines, "x-specroute-pool: plain"))
+    assert wished.head.one("x-specroute-pool") == "fast"
+    line = await only_decision(app)
+    assert line["tenant"] == "anonymous"
+    honest = await ask(app.data_url, chat("x-tenant: chooser", "x-specroute-pool: plain"))
+    assert honest.head.one("x-specroute-pool") == "plain"
+    [received] = plain.requests
+    assert received.header("x-tenant") == []
+
+
+async def test_a_client_cannot_choose_its_side_of_an_experiment(
+    app: Application, fast: ScriptedBackend
+) -> None:
+    """Neither by name nor by what engines send back."""
+    plan = {
+        "name": "try",
+        "model": wire.MODEL,
+        "treatment": {"arm": "plain"},
+        "unit": "session",
+        "stages": [{"share": 0.5}],
+    }
+    assert (await order(app, "/api/experiments", {"plan": plan})).status == 201
+    await app.refresh()
+    told = "x-specroute-experiment"
+    forged = ("x-specroute-experiment: try/treatment", "x-specroute-variant: treatment")
+    for number in range(20):
+        session = f"x-specroute-session: s{number}"
+        honest = await ask(app.data_url, chat(session))
+        asked = await ask(app.data_url, chat(session, *forged))
+        assert honest.head.one(told) == asked.head.one(told)
+    assert {line["experiment"] for line in await decisions(app)} == {"try/control", "try/treatment"}
+    assert fast.requests

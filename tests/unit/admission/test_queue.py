@@ -417,3 +417,25 @@ def test_hung_engines_make_the_advice_longer() -> None:
     queue.finish(A, 0.5, 1.0)
     assert queue.try_enter(A, 1.0)
     assert [refused(queue, B, now).retry_after_s for now in (1.0, 41.0)] == [1, 50]
+
+
+def test_who_comes_back_as_told_goes_before_others_of_its_tenant() -> None:
+    """And before nobody else's."""
+    queue = FairQueue(Limits(1, 1, 8, 10.0), 0.0)
+    mine, other = TenantId("mine"), TenantId("other")
+    assert queue.try_enter(mine, 0.0)
+    theirs = queue.join(other, 0.0)
+    first = queue.join(mine, 0.0)
+    back = queue.join(mine, 0.0, first=True)
+    after = queue.join(mine, 0.0, first=True)
+    assert isinstance(first, Queued)
+    assert isinstance(back, Queued)
+    assert isinstance(after, Queued)
+    assert isinstance(theirs, Queued)
+    let_in = [
+        queue.finish(mine, 1.0, 1.0),
+        queue.finish(other, 1.0, 2.0),
+        queue.finish(mine, 1.0, 3.0),
+        queue.finish(mine, 1.0, 4.0),
+    ]
+    assert let_in == [[theirs.ticket], [back.ticket], [after.ticket], [first.ticket]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from policies.estimators.cells import CellSums, LogCostSums
 from policies.estimators.increments import FIXED_POINT
 from policies.types import ClassId
 from router.experiments.brake import LEAST_TREATED, sudden_harm, tail
-from router.experiments.evidence import CONTROL, TREATED, Seen
+from router.experiments.model import Metric
+from router.experiments.seen import CONTROL, TREATED, Seen
 
 HEALTHY = {"n": 10000, "status.failed": 10}
 
@@ -27,7 +29,7 @@ def side(n: int, *, failed: int = 0, mean: float = 1.0, sd: float = 0.3) -> Cell
 def recent(treated: CellSums, control: CellSums) -> Seen:
     """The last seconds."""
     pair = {CONTROL.arm_id: control, TREATED.arm_id: treated}
-    return Seen({ClassId("chat"): {(0, 1): pair}}, 1)
+    return Seen.of({ClassId("chat"): {(0, 1): pair}}, 1)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,20 @@ def test_what_is_sudden_harm(treated: CellSums, control: CellSums, word: str | N
     """Much slower or failing for certain; not what hits both sides, nor what a few say."""
     why = sudden_harm(recent(treated, control), HEALTHY)
     assert (why is None) if word is None else (why is not None and word in why)
+
+
+def test_what_an_experiment_is_about_must_not_be_suddenly_slower_either() -> None:
+    """A late first token hardly shows in the time of a long answer."""
+
+    def timed(mean: float) -> CellSums:
+        cell = side(50)
+        return replace(cell, log_time={"ttft": side(50, mean=mean).log_cost["s"]})
+
+    late = recent(timed(1.0 + math.log(3.0)), timed(1.0))
+    assert sudden_harm(late, HEALTHY) is None
+    why = sudden_harm(late, HEALTHY, (Metric.COST, Metric.TTFT))
+    assert why is not None
+    assert "time to the first token" in why
 
 
 def test_a_control_that_fails_anyway_excuses_the_treatment() -> None:

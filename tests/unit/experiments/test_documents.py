@@ -106,13 +106,14 @@ def test_a_plan_has_defaults_and_a_salt_of_its_own() -> None:
         ({"tratment": {}}, "tratment: Extra inputs"),
         ({"name": "holdout"}, "permanent holdout"),
         ({"name": "a/b"}, "name:"),
+        ({"name": "a" * 65}, "name:"),
         ({"treatment": {}}, "one of arm, policy, off and default"),
         ({"treatment": {"arm": "a", "off": True}}, "one of arm, policy, off and default"),
         ({"stages": []}, "stages"),
         ({"stages": [{"share": 0.5}, {"share": 0.1}]}, "must not fall"),
-        ({"guards": [{"kind": "invalid_output_rate", "limit": 0.1}]}, "is not measured"),
+        ({"guards": [{"kind": "invalid_rate", "limit": 1.5}]}, "share within"),
         ({"guards": [{"kind": "cost_ratio", "limit": 0.5}]}, "at least 1"),
-        ({"primary": "tpot"}, "use cost"),
+        ({"primary": "speed"}, "primary:"),
     ],
 )
 def test_a_plan_that_cannot_be_used_says_why(more: dict[str, Any], expected: str) -> None:
@@ -127,3 +128,11 @@ def test_a_plan_that_cannot_be_used_says_why(more: dict[str, Any], expected: str
 def test_a_kill_switch_that_cannot_be_read_is_thrown(data: bytes) -> None:
     """Plain decoding is what nothing can be wrong with."""
     assert of_document(data) == Book(off=True)
+
+
+def test_a_plan_may_name_what_a_configuration_may() -> None:
+    """Tenants and pools of the longest name that there is."""
+    longest = "a" * 64
+    given = {"name": longest, "model": "m", "treatment": {"arm": longest}, "tenants": [longest]}
+    plan = read_plan(given)
+    assert (plan.name, plan.treatment.arm, plan.tenants) == (longest, longest, (longest,))

@@ -9,15 +9,22 @@ import numpy as np
 import pytest
 
 from policies.estimators.increments import increments
+from policies.estimators.times import log_times
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import Cells, merge_cells
 from router.experiments.cells import side_arm
-from router.experiments.evidence import evidence_of, gains_by_class, log_cost_sd, seen
+from router.experiments.evidence import (
+    evidence_of,
+    gains_by_class,
+    gains_by_metric,
+    log_cost_sd,
+)
 from router.experiments.model import (
     Experiment,
     ExperimentName,
     Guard,
     GuardKind,
+    Metric,
     Plan,
     Stage,
     Standing,
@@ -29,6 +36,7 @@ from router.experiments.model import (
     Status as Stands,
 )
 from router.experiments.rollout import harm
+from router.experiments.seen import seen
 from router.types import POOLED
 
 TRY = ExperimentName("try")
@@ -36,10 +44,23 @@ CHAT, MATH = ClassId("chat"), ClassId("math")
 
 
 def trial(
-    *guards: Guard, epoch: int = 1, share: float = 0.5, unit: Unit = Unit.REQUEST
+    *guards: Guard,
+    epoch: int = 1,
+    share: float = 0.5,
+    unit: Unit = Unit.REQUEST,
+    primary: Metric = Metric.COST,
 ) -> Experiment:
     """An experiment that runs, with these guards."""
-    plan = Plan(TRY, "m", "", Treatment(off=True), guards=guards, stages=(Stage(share),), unit=unit)
+    plan = Plan(
+        TRY,
+        "m",
+        "",
+        Treatment(off=True),
+        guards=guards,
+        stages=(Stage(share),),
+        unit=unit,
+        primary=primary,
+    )
     return Experiment(plan, Standing(Stands.RUNNING, 0, 0.0, "", epoch))
 
 
@@ -51,6 +72,9 @@ def cells(
     epoch: int = 1,
     tpot_s: float = 0.02,
     failed: int = 0,
+    invalid: int = 0,
+    truncated: int = 0,
+    judged: int = 0,
     class_id: ClassId = CHAT,
     name: ExperimentName = TRY,
 ) -> Cells:
@@ -69,6 +93,8 @@ def cells(
             tpot_s=tpot_s * math.exp(rng.normal(0.0, 0.2)),
             e2e_s=2.0,
             tokens=101,
+            valid=None if number >= judged or number < truncated else number >= invalid,
+            truncated=None if number >= judged else number < truncated,
         )
         key = (side_arm(name, epoch, variant), class_id, POOLED)
         merge_cells(made, {key: increments(one, 300)})
@@ -137,6 +163,8 @@ def test_others_sums_are_not_its_own() -> None:
     ("guard", "bad", "more"),
     [
         (Guard(GuardKind.ERRORS, 0.01), {"failed": 60}, {}),
+        (Guard(GuardKind.INVALID, 0.01), {"invalid": 40}, {"judged": 100}),
+        (Guard(GuardKind.TRUNCATED, 0.01), {"truncated": 40}, {"judged": 100}),
         (Guard(GuardKind.COST, 1.05), {"tpot_s": 0.03}, {}),
         (Guard(GuardKind.TPOT_P95, 1.1), {"tpot_s": 0.04}, {"n": 1200}),
         (Guard(GuardKind.TTFT_P95, 1.25), {}, {"n": 1200}),
@@ -146,16 +174,25 @@ def test_guards_are_breached_by_what_they_watch(
     guard: Guard, bad: dict[str, Any], more: dict[str, int]
 ) -> None:
     """And by nothing where both sides are alike."""
-    n = more.get("n", 300)
-    good = both(cells(Variant.CONTROL, n), cells(Variant.TREATMENT, n, seed=2))
+    n, judged = more.get("n", 300), more.get("judged", 0)
+    control = cells(Variant.CONTROL, n, judged=judged)
+    good = both(control, cells(Variant.TREATMENT, n, seed=2, judged=judged))
     [reading] = evidence_of(trial(guard), seen(trial(guard), [(1, good)])).guards
     assert not reading.breached
     assert reading.value is not None
     if bad:
-        worse = both(cells(Variant.CONTROL, n), cells(Variant.TREATMENT, n, seed=2, **bad))
+        worse = both(control, cells(Variant.TREATMENT, n, seed=2, judged=judged, **bad))
         evidence = evidence_of(trial(guard), seen(trial(guard), [(1, worse)]))
         assert evidence.guards[0].breached
         assert str(guard.kind) in (harm(evidence) or "")
+
+
+def test_what_nobody_judged_breaches_nothing() -> None:
+    """No structure was demanded: there is no figure, not one of 0."""
+    guard = Guard(GuardKind.INVALID, 0.0)
+    sums = both(cells(Variant.CONTROL, 300), cells(Variant.TREATMENT, 300, seed=2))
+    [reading] = evidence_of(trial(guard), seen(trial(guard), [(1, sums)])).guards
+    assert (reading.value, reading.low, reading.breached) == (None, None, False)
 
 
 def test_where_all_are_treated_the_last_control_is_compared_with() -> None:
@@ -183,3 +220,62 @@ def test_the_noise_is_that_inside_strata() -> None:
     ]
     sd = log_cost_sd(seen(trial(), hours).view())
     assert sd == pytest.approx(0.2, abs=0.02)
+
+
+def timed(variant: Variant, *, ttft: float, tpot: float, streamed: bool = True) -> Cells:
+    """Sums of one side whose TTFT and TPOT are so many times the usual; lengths differ much."""
+    rng = np.random.default_rng(5 if variant is Variant.CONTROL else 6)
+    made: Cells = {}
+    for _ in range(400):
+        tokens = int(rng.integers(20, 500))
+        ttft_s = 0.4 * ttft * math.exp(rng.normal(0.0, 0.2))
+        tpot_s = 0.02 * tpot * math.exp(rng.normal(0.0, 0.2))
+        one = Trial(
+            CHAT,
+            ArmId("plain"),
+            Status.OK,
+            streamed=streamed,
+            propensity=1.0,
+            ttft_s=ttft_s if streamed else None,
+            tpot_s=tpot_s if streamed else None,
+            e2e_s=ttft_s + (tokens - 1) * tpot_s,
+            tokens=tokens,
+        )
+        sums = increments(one, 300)
+        key = (side_arm(TRY, 1, variant), CHAT, POOLED)
+        merge_cells(made, {key: {**sums, **log_times(one, sums)}})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("metric", "gain"),
+    [(Metric.TTFT, -1.0), (Metric.TPOT, 0.5), (Metric.E2E, 0.35), (Metric.COST, 0.44)],
+)
+def test_each_metric_has_an_effect_of_its_own(metric: Metric, gain: float) -> None:
+    """A treatment whose first token comes late and whose others come fast; whatever the length."""
+    sums = both(
+        timed(Variant.CONTROL, ttft=1.0, tpot=1.0), timed(Variant.TREATMENT, ttft=2.0, tpot=0.5)
+    )
+    experiment = trial(primary=metric)
+    known = seen(experiment, [(1, sums)])
+    found = evidence_of(experiment, known)
+    assert found.gain is not None
+    value, low, high = found.gain
+    assert value == pytest.approx(gain, abs=0.08)
+    assert low < value < high
+    assert found.primary is metric
+    assert gains_by_class(known, metric)[CHAT] == gains_by_metric(known)[metric]
+    assert (harm(evidence_of(experiment, known)) is not None) is (gain < 0)
+
+
+def test_whole_answers_have_an_e2e_and_no_single_times() -> None:
+    """What was not measured has no effect."""
+    sums = both(
+        timed(Variant.CONTROL, ttft=1.0, tpot=1.0, streamed=False),
+        timed(Variant.TREATMENT, ttft=0.5, tpot=0.5, streamed=False),
+    )
+    found = gains_by_metric(seen(trial(), [(1, sums)]))
+    assert found[Metric.TPOT] is found[Metric.TTFT] is None
+    whole = found[Metric.E2E]
+    assert whole is not None
+    assert whole.value == pytest.approx(0.5, abs=0.05)

@@ -12,7 +12,15 @@ from policies.estimators.increments import increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import COMMON, RouteKeys, stored_increments
 from router.experiments.forecast import ASSUMED_SD, Traffic, forecast, traffic_of
-from router.experiments.model import ExperimentName, Plan, Stage, Treatment
+from router.experiments.model import (
+    ExperimentName,
+    Guard,
+    GuardKind,
+    Metric,
+    Plan,
+    Stage,
+    Treatment,
+)
 from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
 from router.types import POOLED
@@ -52,6 +60,11 @@ async def test_traffic_is_that_of_the_last_day() -> None:
     found = await traffic_of(store, "p", PLAN, clock.wall())
     assert (found.per_hour, found.hours) == (400.0, 2)
     assert found.sd == pytest.approx(0.25, abs=0.02)
+    assert found.measured == 1.0
+    assert found.shares[GuardKind.ERRORS] == (0.0, 400.0)
+    assert GuardKind.INVALID not in found.shares
+    by_time = await traffic_of(store, "p", replace(PLAN, primary=Metric.TPOT), clock.wall())
+    assert by_time.sd == pytest.approx(0.25, abs=0.02)
     none = await traffic_of(store, "p", replace(PLAN, classes=(ClassId("math"),)), clock.wall())
     assert none == Traffic(None, None, 0)
 
@@ -76,3 +89,27 @@ def test_greater_harm_is_found_sooner() -> None:
     needed = [row["requests"] for row in forecast(PLAN, Traffic(None, None, 0))["harm"]]
     assert needed == sorted(needed, reverse=True)
     assert needed[-1] < 1000
+
+
+def test_only_requests_that_bring_the_metric_count_for_it() -> None:
+    """Where a fifth are streams, an effect on their TPOT takes five times as long."""
+    plan = replace(PLAN, primary=Metric.TPOT)
+    all_, some = (
+        forecast(plan, Traffic(1000.0, 0.2, 24, measured=share))["stages"][0]
+        for share in (1.0, 0.2)
+    )
+    assert some["requests_for_effect"] == all_["requests_for_effect"]
+    assert some["hours_for_effect"] == pytest.approx(5.0 * all_["hours_for_effect"])
+
+
+def test_more_failures_are_found_the_sooner_the_more_they_are() -> None:
+    """As far as a guard watches them; without one nothing is promised."""
+    shares = {GuardKind.ERRORS: (0.001, 3600.0), GuardKind.INVALID: (0.02, 360.0)}
+    found = forecast(PLAN, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
+    needed = [row["requests"] for row in found]
+    assert needed == sorted(needed, reverse=True)
+    assert found[0]["hours"] == pytest.approx(needed[0] / 3600.0 + 15.0 / 3600.0)
+    assert forecast(replace(PLAN, guards=()), Traffic(None, None, 0))["excesses"] == []
+    guarded = replace(PLAN, guards=(Guard(GuardKind.INVALID, 0.01),))
+    invalid = forecast(guarded, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
+    assert invalid[0]["hours"] == pytest.approx(invalid[0]["requests"] / 360.0 + 15.0 / 3600.0)

@@ -22,7 +22,12 @@ LOOK: dict[str, Any] = {
     "at": 0.0,
     "missing_units": 3,
     "classes": {"chat": {"value": 0.1, "low": 0.02, "high": 0.2}, "math": None},
+    "metrics": {"cost": None, "ttft": {"value": 0.05, "low": -0.1, "high": 0.1}},
     "ended": {"control": {"ok": 9, "failed": 1}, "treatment": {}},
+    "structure": {
+        "control": {"checked": 0, "invalid": 0, "finished": 0, "truncated": 0},
+        "treatment": {"checked": 50, "invalid": 2, "finished": 51, "truncated": 1},
+    },
     "evidence": {
         "control": 10,
         "treatment": 0,
@@ -58,8 +63,15 @@ async def test_a_page_with_figures() -> None:
     page = markdown({**await shown(), "look": LOOK})
     assert "- gain, chat: +10.0% of the time saved (+2.0% to +20.0%)" in page
     assert "- gain, math: not enough data" in page
+    assert "- besides, by ttft: +5.0% of the time to the first token saved" in page
+    assert "| decided by | cost: time |" in page
     assert "- requests of control by how they ended: 9 ok, 1 failed" in page
     assert "- requests of treatment by how they ended: none" in page
+    assert "- bad answers of control, since the start: 1 failed\n" in page
+    assert (
+        "- bad answers of treatment, since the start: 0 failed, 2 of 50 lacked the structure "
+        "demanded, 1 of 51 with a structure were cut\n"
+    ) in page
     assert "| error_rate | 0.01 | – | – | no |" in page
     assert "named no unit, in one process: 3" in page
 

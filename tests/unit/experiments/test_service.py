@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from router.errors import StoreError
 from router.experiments.model import Status
 from router.experiments.rollout import TransitionError
+from router.experiments.service import Trials
 from router.stores.base import Document
+from router.stores.last_known import LastKnown
 from router.stores.memory import MemoryStore
 from tests.support.clock import ManualClock
 from tests.support.trial_world import PLAN, TRY, TrialWorld
@@ -212,6 +215,41 @@ async def test_a_store_that_was_emptied_does_not_undo_the_kill_switch() -> None:
     assert process.trials.rules.off
 
 
+async def test_an_emptied_store_that_comes_to_the_same_version_is_noticed() -> None:
+    """What its new book says holds."""
+    made, _ = await begun(1)
+    [process] = made.processes
+    assert process.trials.rules.experiments
+    assert isinstance(made.store, MemoryStore)
+    made.store._documents.clear()
+    await made.desk.switch(on=False, who="ops", why="incident")
+    await made.refresh()
+    assert (process.trials.rules.off, process.trials.rules.experiments) == (True, ())
+
+
+async def test_who_starts_while_the_store_is_away_knows_what_was_ordered(tmp_path: Path) -> None:
+    """The kill switch holds; nobody is treated by a copy, since others may have left meanwhile."""
+    made, _ = await begun(1)
+    store, copies = made.store, LastKnown(tmp_path / "copies")
+    assert isinstance(store, Switchable)
+    first = Trials(store, "p", made.clock.wall, copies)
+    await first.refresh()
+    store.away = True
+    again = Trials(store, "p", made.clock.wall, copies)
+    with pytest.raises(StoreError):
+        await again.refresh()
+    assert [e.plan.name for e in again.rules.experiments] == [TRY]
+    assert again.rules.left == {(TRY, 1)}
+    store.away = False
+    await again.refresh()
+    assert again.rules.left == frozenset()
+    await made.desk.switch(on=False, who="ops", why="incident")
+    await again.refresh()
+    store.away = True
+    assert Trials(store, "p", made.clock.wall, copies).rules.off
+    assert not Trials(store, "p", made.clock.wall).rules.off
+
+
 async def test_orders_that_do_not_fit_change_nothing() -> None:
     """And leave no line."""
     made, _ = await begun(1)
@@ -224,3 +262,22 @@ async def test_orders_that_do_not_fit_change_nothing() -> None:
         await made.desk.start({**PLAN, "name": f"other{number}"}, "ops")
     with pytest.raises(TransitionError, match="stop one first"):
         await made.desk.start({**PLAN, "name": "ninth"}, "ops")
+
+
+async def test_what_ends_after_the_treatment_was_left_is_in_the_report_too() -> None:
+    """Requests were on their way; nobody is judged by them any more."""
+    made, rng = await begun()
+    await made.run(45, rng)
+    left = [process.trials.rules for process in made.processes]
+    await made.run(11, rng, failing=0.2)
+    assert (await made.status())[0] == "rolled_back"
+    before = (await made.desk.shown(TRY))["look"]["ended"]["treatment"]["failed"]
+    for process, rules in zip(made.processes, left, strict=True):
+        now = process.trials.rules
+        process.trials.rules = rules
+        process.serve(30, rng, failing=1.0)
+        process.trials.rules = now
+    await made.run(20, rng)
+    after = (await made.desk.shown(TRY))["look"]["ended"]["treatment"]["failed"]
+    assert after >= before + 20
+    assert (await made.status())[0] == "rolled_back"

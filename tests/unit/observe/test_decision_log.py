@@ -70,6 +70,7 @@ def test_a_record_tells_the_decision_and_what_came_of_it() -> None:
         "snapshot": 7,
         "arm": "fast",
         "propensity": 0.25,
+        "drawn": True,
         "probabilities": {"fast": 0.25, "plain": 0.75},
         "excluded": {"plain": "why"},
         "loads": None,
@@ -118,6 +119,7 @@ def test_a_record_tells_the_arms_and_the_moment() -> None:
         "prompt_tokens": 120,
         "cached_tokens": [64, 0],
         "output_tokens": 400,
+        "ahead_tokens": [],
     }
     assert written["arms"] == [["plain", "none", None], ["fast", "eagle3", 3]]
     assert written["baseline"] == "plain"

@@ -181,3 +181,16 @@ def test_what_no_policy_drew_is_learned_from_and_not_judged() -> None:
     assert found.overall == alone.overall
     with pytest.raises(ConfigError, match="no policy drew"):
         replay(log_of(held), made, Settings())
+
+
+def test_tenants_that_are_not_explored_with_are_not_judged() -> None:
+    """What was preferred for them says nothing of what else could have been, nor refuses others."""
+    moment = Moment(CHAT, "", (1, 4), 100, (0, 0))
+    sure = [
+        entry(
+            n, policy="net_gain", propensity=1.0, probabilities={PLAIN: 0.0, FAST: 1.0}, drawn=False
+        )
+        for n in range(50)
+    ]
+    drawn = [entry(100 + n, moment=moment) for n in range(3)]
+    assert len(probabilities(log_of([*sure, *drawn]), Least(), Settings())) == 3

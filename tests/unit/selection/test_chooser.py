@@ -15,6 +15,8 @@ from policies.types import ArmId, Proposal
 from router.fleet.state import FleetState, Placement
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan
+from router.selection.scope import Scope
+from router.tenants.model import Rights
 from router.types import Decision, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN, classification, pool, request, route_facts
 
@@ -183,3 +185,17 @@ def test_a_mask_holds_for_policies_of_moments_too() -> None:
     assert made.excluded == {FAST: "no_server_available"}
     assert made.loads is not None
     assert made.loads[1] == 0
+
+
+def test_who_is_not_explored_with_gets_what_is_preferred() -> None:
+    """No chance, and it says so; what the policy was asked about is kept all the same."""
+    scope = Scope(Rights(explore=False))
+    chooser = Chooser(FACTS, FleetState(FACTS), plan(0.2, 0.7, 0.1), uniform=lambda: 0.05)
+    made = chooser.choose(request(), classification("chat"), scope=scope)
+    assert (made.arm_id, made.propensity, made.drawn) == (FAST, 1.0, False)
+    prepared = replace(plan(1.0, 0.0, 0.0), prepared=Watching())
+    chooser = Chooser(FACTS, FleetState(FACTS), prepared, uniform=lambda: 0.05)
+    of_moment = chooser.choose(request(), classification("chat"), scope=scope)
+    assert of_moment.moment is not None
+    assert of_moment.loads == of_moment.moment.load
+    assert chooser.choose(request(), classification("chat")).drawn

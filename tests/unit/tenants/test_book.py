@@ -173,3 +173,15 @@ async def test_limits_of_strangers_are_those_of_all_together(world: World) -> No
     assert limited.tenant(one).id != limited.tenant(two).id
     assert [limited.tenant(of).limited_as for of in (one, two, ())] == [ANONYMOUS] * 3
     assert world.book().tenant(one).limited_as is None
+
+
+async def test_an_emptied_store_that_comes_to_the_same_version_is_noticed(world: World) -> None:
+    """Its keys are others, under another secret."""
+    desk = KeyDesk(world.store, "p", world.clock.wall)
+    old = await world.key()
+    world.store._documents.clear()
+    world.store._secrets.clear()
+    new, _ = await desk.create(ACME)
+    await world.ring.refresh(world.store, "p")
+    now = world.clock.wall()
+    assert [world.ring.tenant(key, now) for key in (old, new)] == [None, ACME]

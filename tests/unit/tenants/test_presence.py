@@ -48,3 +48,11 @@ def test_the_parts_add_up_to_the_limit(limit: int, processes: int) -> None:
     parts = [places_of(limit, processes, rank) for rank in range(processes)]
     assert sum(parts) == limit
     assert max(parts) - min(parts) <= 1
+
+
+async def test_until_the_store_tells_what_is_known_here_holds() -> None:
+    """One of four workers takes its part from the first request on, store or no store."""
+    one = Presence("p", processes=4, rank=2)
+    assert (one.processes, one.rank) == (4, 2)
+    await one.refresh(MemoryStore(ManualClock(1000.0)), 1000.0)
+    assert (one.processes, one.rank) == (1, 0)

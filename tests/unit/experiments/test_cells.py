@@ -1,0 +1,52 @@
+"""What requests add to the sides of experiments."""
+
+from __future__ import annotations
+
+from policies.estimators.increments import effect_fields, increments
+from policies.types import ArmId, ClassId, Status, Trial
+from router.experiments.cells import (
+    HOLDOUT,
+    holdout_counts,
+    side_arm,
+    side_cells,
+    tried_in,
+    tried_sums,
+)
+from router.experiments.model import ExperimentName, Variant
+from router.types import POOLED
+
+CHAT = ClassId("chat")
+HELD = side_arm(HOLDOUT, 0, Variant.TREATMENT)
+TRY = side_arm(ExperimentName("try"), 2, Variant.CONTROL)
+TRIAL = Trial(
+    CHAT, ArmId("a"), Status.OK, streamed=True, propensity=1.0,
+    ttft_s=0.3, tpot_s=0.02, e2e_s=2.3, tokens=101,
+)  # fmt: skip
+
+
+def test_a_side_of_an_experiment_holds_times_that_no_other_cell_holds() -> None:
+    """Neither the arm's own cell nor the holdout's, which all requests add to."""
+    sums = increments(TRIAL, 300)
+    of_sides = tried_sums((HELD, TRY), TRIAL, sums)
+    cells = dict(side_cells((HELD, TRY), CHAT, of_sides, effect_fields(sums)))
+    times = {
+        side: {name for name in cells[side, CHAT, POOLED] if name.startswith("t.")}
+        for side in (HELD, TRY)
+    }
+    assert times[HELD] == set()
+    assert {name.split(".")[1] for name in times[TRY]} == {"tpot", "ttft", "e6"}
+    assert not any(name.startswith("t.") for name in sums)
+
+
+def test_who_is_in_no_experiment_pays_for_none() -> None:
+    """The very same sums."""
+    sums = increments(TRIAL, 300)
+    assert tried_in((HELD,)) == ()
+    assert tried_sums((HELD,), TRIAL, sums) is sums
+
+
+def test_the_holdout_counts_the_log_cost_of_streams() -> None:
+    """On the side that the request is on."""
+    sums = increments(TRIAL, 300)
+    assert set(holdout_counts((HELD,), sums)) == {"rest.y.s.n", "rest.y.s.s", "rest.y.s.q"}
+    assert holdout_counts((TRY,), sums) == {}
