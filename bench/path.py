@@ -51,7 +51,7 @@ from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.made import Made
 from router.estimates.writer import Writer
-from router.experiments.cells import side_arm
+from router.experiments.cells import HOLDOUT, side_arm
 from router.experiments.model import Experiment, ExperimentName, Standing, Treatment, Unit, Variant
 from router.experiments.model import Plan as ExperimentPlan
 from router.experiments.model import Status as Running
@@ -93,10 +93,12 @@ SIZES: Final = {"2 KB": (2_000, 240), "64 KB": (64_000, 40), "1 MB": (1_000_000,
 """Size of a body and how many different ones there are."""
 FEW: Final = 100
 """Bodies so large that fewer are sent."""
-FLUSH_EVERY: Final = 250
-"""Requests between two flushes: a thousand a second at the default interval."""
-WORKED_OUT_EVERY: Final = 16
-"""Requests, each sent twice, after which deferred sums are worked out, to be timed apart."""
+FLUSH_EVERY: Final = 25
+"""Requests, each sent twice, between two flushes: 200 a second at the default interval."""
+_DECISIONS: Final = 250
+"""Lines of a flush of the decision log."""
+_SIDES: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
+"""Of a request that is not held out, while others are: as by default."""
 BUDGETS: Final = {
     "parse": "10",
     "session, segment": "10, with blend",
@@ -181,6 +183,8 @@ def outcome_of(rng: random.Random, arm: ArmId) -> Outcome:
         prompt_tokens=rng.randrange(100, 4000),
         spec=spec,
         overhead_s=rng.uniform(0.0001, 0.0006),
+        load=rng.choice((1, 2, 3, 6, 10)),
+        waiting=0,
     )
 
 
@@ -311,7 +315,7 @@ class Walk:
             headers=HEADERS,
             segment=segment,
             session=session,
-            sides=self.sides,
+            sides=(*_SIDES, *self.sides),
         )
         decision = self.timed("choose", self.chooser.choose, request, classification, segment)
         outcome = outcome_of(self.rng, decision.arm_id)
@@ -383,9 +387,8 @@ async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
             walked.taken.clear()  # until then everything was done for the first time
         walked.apart(body)
         walked.together(body)
-        if number % WORKED_OUT_EVERY == WORKED_OUT_EVERY - 1:
-            walked.timed(DEFERRED, walked.writer.work_out)
         if number % FLUSH_EVERY == FLUSH_EVERY - 1:
+            walked.timed(DEFERRED, walked.writer.work_out)  # which the flush would do
             await walked.writer.flush()
             await walked.log.flush()
     return walked
@@ -480,6 +483,7 @@ async def _store_flushes(folder: Path, store: EmbeddedStore, rounds: int) -> Non
                         class_id,
                         sums,
                         part,
+                        None,
                         *_also(walked, decision.arm_id),
                     )
                 )
@@ -496,7 +500,7 @@ async def _store_flushes(folder: Path, store: EmbeddedStore, rounds: int) -> Non
 
 async def _log_flushes(folder: Path, rounds: int) -> None:
     walked = Walk(folder, MemoryStore(SystemClock()))
-    made = [walked.apart(body) for body in bodies(2_000, FLUSH_EVERY)]
+    made = [walked.apart(body) for body in bodies(2_000, _DECISIONS)]
     taken = []
     for _ in range(rounds):
         for ctx, decision, outcome in made:
@@ -505,7 +509,7 @@ async def _log_flushes(folder: Path, rounds: int) -> None:
         await walked.log.flush()
         taken.append(time.thread_time() - began)
     p50, p99 = cuts(taken)
-    title = f"log, {FLUSH_EVERY} decisions, in steps of {LINES_PER_STEP}"
+    title = f"log, {_DECISIONS} decisions, in steps of {LINES_PER_STEP}"
     print(f"| {title} | | {p50 / 1000:.2f} / {p99 / 1000:.2f} | |")
 
 

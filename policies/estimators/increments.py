@@ -175,9 +175,8 @@ def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> No
 
 
 def _add_latency(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
-    known = known_duration(seconds)
-    if known is not None:
-        sums[names[histogram.bucket(known)]] = 1
+    if seconds is not None and 0.0 < seconds < math.inf:
+        sums[names[histogram.bucket(seconds)]] = 1
 
 
 def _add_wait(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
@@ -239,13 +238,12 @@ def _believable(spec: SpecUsage, tokens: int | None) -> bool:
         return False
     if not _possible_steps(spec, tokens):
         return False
+    if accepted is not None and drafted is not None and accepted > drafted:
+        return False
     # An answer cut in the middle of a step leaves out tokens that were accepted.
-    most = None if tokens is None else tokens + MAX_HISTOGRAM
-    most_accepted = drafted if spec.exact_drafted else None
-    return (
-        _in_order(accepted, most_accepted)
-        and _in_order(steps, tokens)
-        and _in_order(accepted, most)
+    return tokens is None or (
+        (steps is None or steps <= tokens)
+        and (accepted is None or accepted <= tokens + MAX_HISTOGRAM)
     )
 
 
@@ -258,7 +256,3 @@ def _possible_steps(spec: SpecUsage, tokens: int | None) -> bool:
         return True
     k = spec.num_speculative_tokens if spec.exact_drafted else None
     return tokens <= steps * ((k or LONGEST_DRAFT) + 1)
-
-
-def _in_order(low: int | None, high: int | None) -> bool:
-    return low is None or high is None or low <= high

@@ -247,7 +247,11 @@ class Store(Model):
     )
     prefix: Name = Field("specroute", description="First part of every key.")
     timeout_s: float = Field(
-        1.0, gt=0, le=30, description="Limit of each call to the store, in seconds."
+        1.0,
+        gt=0,
+        le=30,
+        description="Limit of each call to the store, in seconds; to add and read sums up to eight "
+        "times as long after it was silent.",
     )
     flush_interval_s: float = Field(
         0.25, gt=0, le=10, description="How often finished requests are added, in seconds."

@@ -6,32 +6,58 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from policies.estimators import prefill, step_time
-from policies.estimators.increments import effect_fields
-from policies.estimators.load import load_part
+from policies.estimators.load import load_band, load_part
 from policies.types import ArmId, Counts, SpecUsage, Status, Trial
 from router.estimates.layout import COMMON, CellKey
 from router.estimates.made import Made
 from router.types import Outcome, SegmentId
 
+MAX_POINTS = 32
+"""Requests of a slot, arm and band of load that a process adds to the curves of step time and of
+prefill. Judgement: two slots tell a mean to a few per cent, and a block has hundreds; each costs as
+much as all else that is learned of a request."""
+
+
+class Points:
+    """Which requests are points of the curves: the first few of every slot, arm and band."""
+
+    __slots__ = ("_slot", "_taken")
+
+    def __init__(self) -> None:
+        self._slot = 0
+        self._taken: dict[tuple[ArmId, int], int] = {}
+
+    def take(self, slot: int, arm_id: ArmId, load: int | None) -> bool:
+        """Whether this one is; if so it is counted."""
+        if load is None:
+            return False
+        if slot != self._slot:
+            self._slot, self._taken = slot, {}
+        key = (arm_id, load_band(load))
+        taken = self._taken.get(key, 0)
+        if taken >= MAX_POINTS:
+            return False
+        self._taken[key] = taken + 1
+        return True
+
 
 def more_cells(
-    trial: Trial, sums: Counts, plain: Collection[ArmId]
+    trial: Trial, effects: Counts, plain: Collection[ArmId], *, point: bool = True
 ) -> tuple[tuple[CellKey, Counts], ...]:
     """Cells of the band of load that a request met: its class's, and its arm's.
 
     Args:
         trial: The request.
-        sums: What it adds to its class.
+        effects: What it adds to its class that bears on effects (`increments.effect_fields`).
         plain: Arms that never draft: each of their tokens is a step, whether an engine says so or
             not.
+        point: Whether it is a point of its arm's curves.
     """
     if trial.load is None:
         return ()
     part = SegmentId(load_part(trial.load))
-    cells: list[tuple[CellKey, Counts]] = [
-        ((trial.arm_id, trial.class_id, part), effect_fields(sums))
-    ]
-    if trial.status is Status.OK:
+    cells: list[tuple[CellKey, Counts]] = [((trial.arm_id, trial.class_id, part), effects)]
+    if point and trial.status is Status.OK:
         known = trial
         if trial.spec is None and trial.tokens is not None and trial.arm_id in plain:
             known = replace(trial, spec=SpecUsage(steps=trial.tokens, drafted=0, accepted=0))

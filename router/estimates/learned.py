@@ -21,8 +21,10 @@ class Learned:
     sums: Counts
     """What it adds to its class."""
     part: SegmentId = POOLED
-    """The part of the class that it counts for as well (`layout.part_of`): of `sums` what bears on
-    the effects of arms."""
+    """The part of the class that it counts for as well (`layout.part_of`)."""
+    effects: Counts | None = None
+    """What it adds to that part: of `sums` what bears on the effects of arms
+    (`increments.effect_fields`); None where nobody has looked for it yet."""
     also: tuple[tuple[CellKey, Counts], ...] = ()
     """Further cells that it adds to, as they are: bands of load, what is the arm's and of no class.
     Their names must be few."""

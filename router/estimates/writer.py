@@ -32,11 +32,12 @@ from router.types import POOLED
 
 MAX_PENDING_FIELDS = 200_000
 
-MAX_DEFERRED = 128
-"""Requests whose sums are worked out later."""
+MAX_DEFERRED = 512
+"""Requests whose sums are worked out later: as many as there are between two flushes of a busy
+process, since many in a row cost two thirds of what they cost a few at a time."""
 
 _DEFERRED_PER_STEP = 32
-"""Worked out without a pause: some 0.6 ms, then requests get their turn."""
+"""Worked out without a pause: about a millisecond, then requests get their turn."""
 
 
 @dataclass(slots=True)
@@ -173,7 +174,7 @@ class Writer:
         most = len(sums) + sum(len(of) for _, of in learned.also)
         part = route.bounds.part(slot, learned.part)
         if part:
-            effects = effect_fields(sums)
+            effects = effect_fields(sums) if learned.effects is None else learned.effects
             most += len(effects)
             cells.append(((arm_id, class_id, part), effects))
         ledger = learned.ledger or {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policies.estimators.increments import effect_fields
 from policies.estimators.times import log_times
 from policies.types import ArmId, ClassId, Counts, Trial
 from router.estimates.layout import CellKey, Cells
@@ -21,7 +20,9 @@ HOLDOUT = ExperimentName("holdout")
 """Of everything against the baseline; no experiment can be called so."""
 
 _MARK = "@"
+_HOLDOUT_MARK = f"{_MARK}{HOLDOUT}/"
 _COST = ("y.s.n", "y.s.s", "y.s.q")
+_LEDGER = {stem: tuple((f"{stem}.{name}", name) for name in _COST) for stem in ("out", "rest")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,18 @@ def tried_sums(sides: tuple[ArmId, ...], trial: Trial, sums: Counts) -> Counts:
 
 
 def side_cells(
-    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts
+    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts, effects: Counts
 ) -> tuple[tuple[CellKey, Counts], ...]:
-    """What a request adds to its sides; to the holdout, which all are in, only what bears on it."""
+    """What a request adds to its sides; to the holdout, which all are in, only what bears on it.
+
+    Args:
+        sides: They.
+        class_id: Its class.
+        sums: What it adds to its class.
+        effects: What of that bears on effects (`increments.effect_fields`).
+    """
     return tuple(
-        ((side, class_id, POOLED), effect_fields(sums) if _is_holdout(side) else sums)
-        for side in sides
+        ((side, class_id, POOLED), effects if _is_holdout(side) else sums) for side in sides
     )
 
 
@@ -89,7 +96,7 @@ def holdout_counts(sides: tuple[ArmId, ...], sums: Counts) -> dict[str, int]:
     for side in sides:
         if _is_holdout(side) and "y.s.n" in sums:
             stem = "out" if side.endswith(Variant.CONTROL) else "rest"
-            return {f"{stem}.{name}": sums[name] for name in _COST}
+            return {name: sums[of] for name, of in _LEDGER[stem]}
     return {}
 
 
@@ -104,4 +111,4 @@ def sides_in(cells: Cells) -> dict[Side, dict[ClassId, Mapping[str, int]]]:
 
 
 def _is_holdout(side: ArmId) -> bool:
-    return side.startswith(f"{_MARK}{HOLDOUT}/")
+    return side.startswith(_HOLDOUT_MARK)

@@ -25,7 +25,7 @@ class _CellSeries:
     __slots__ = ("e2e", "ended", "tpot", "ttft")
 
     def __init__(self, metrics: Metrics, cell: Labels) -> None:
-        self.ended = {status: metrics.requests.labels(*cell, status.value) for status in Status}
+        self.ended = {status: metrics.requests.labels(*cell, status.value).inc for status in Status}
         self.ttft = metrics.ttft.series(cell)
         self.tpot = metrics.tpot.series(cell)
         self.e2e = metrics.e2e.series(cell)
@@ -122,11 +122,9 @@ class Metrics:
         series = self._cells.get(cell)
         if series is None:
             series = self._cells[cell] = _CellSeries(self, cell)
-        series.ended[outcome.status].inc()
-        for excluded, reason in decision.excluded.items():
-            self.excluded.labels(model, excluded, reason).inc()
-        for field in outcome.unread:
-            self.unread.labels(model, outcome.served_by or "", field).inc()
+        series.ended[outcome.status]()
+        if decision.excluded or outcome.unread:
+            self._observe_oddities(model, decision, outcome)
         if outcome.overhead_s is not None:
             self._overhead.observe(outcome.overhead_s)
         if outcome.served_by not in (None, arm):
@@ -141,6 +139,12 @@ class Metrics:
                 series.ttft.observe(outcome.ttft_s)
             if outcome.tpot_s is not None:
                 series.tpot.observe(outcome.tpot_s)
+
+    def _observe_oddities(self, model: str, decision: Decision, outcome: Outcome) -> None:
+        for excluded, reason in decision.excluded.items():
+            self.excluded.labels(model, excluded, reason).inc()
+        for field in outcome.unread:
+            self.unread.labels(model, outcome.served_by or "", field).inc()
 
     def observe_balanced(self, ctx: RequestContext, outcome: Outcome) -> None:
         """Takes the outcome of a request that generates no text."""

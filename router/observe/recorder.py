@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from policies.cost import typical_tokens
-from policies.estimators.cells import increments
+from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, ClassId, Counts, Status, Trial
 from router.clock import Clock
 from router.engines.counters import COUNTERS_MOVE, Moves
-from router.estimates.extras import made_by, more_cells
-from router.estimates.layout import part_of
+from router.estimates.extras import Points, made_by, more_cells
+from router.estimates.layout import part_of, slot_at
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
@@ -21,7 +21,7 @@ from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
 from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
 from router.observe.metrics import Metrics
-from router.types import AttemptEnd, Decision, Outcome, RequestContext, TenantId
+from router.types import AttemptEnd, Decision, Outcome, RequestContext
 
 _log = logging.getLogger("specroute.recorder")
 
@@ -68,6 +68,7 @@ class Recorder:
             if interval_s(pool) > 0
         }
         """When counters move, of the pools whose counters are read."""
+        self._points = Points()
         self._told: dict[ArmId, int] = {}
         """Answers of a pool in a row that brought records of their own."""
         self._metrics = metrics
@@ -84,22 +85,25 @@ class Recorder:
         try:
             wall = self._clock.wall()
             made = decision_record(ctx, decision, outcome, wall=wall, arms=self._arms)
-            trial = trial_of(ctx, decision, outcome)
-            self._writer.defer(partial(self._learned, made, trial, ctx.tenant, ctx.sides))
+            self._writer.defer(partial(self._learned, made, ctx.sides))
             self._decision_log.append(made)
         except Exception:  # noqa: BLE001
             # One of the three places that may catch everything: a flaw in the books must not
             # fail a request that has been served.
             self._failed(ctx.request_id)
 
-    def _learned(
-        self, made: DecisionRecord, trial: Trial, tenant: TenantId, sides: tuple[ArmId, ...]
-    ) -> Learned | None:
+    def _learned(self, made: DecisionRecord, sides: tuple[ArmId, ...]) -> Learned | None:
         """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
         try:
-            class_id, arm_id, outcome = trial.class_id, trial.arm_id, made.outcome
+            class_id, outcome = made.classification.class_id, made.outcome
+            trial = _trial(
+                class_id, made.decision, outcome, streamed=made.stream, queue_s=made.queue_s
+            )
+            arm_id = trial.arm_id
             self._metrics.observe(made.model, class_id, made.decision, outcome)
             sums = increments(trial, typical_tokens(class_id))
+            effects = effect_fields(sums)
+            point = self._points.take(slot_at(made.wall), arm_id, trial.load)
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
@@ -112,11 +116,12 @@ class Recorder:
                 class_id=class_id,
                 sums=sums,
                 part=part_of(made.segment, made.classification.copy_ratio),
+                effects=effects,
                 also=(
-                    *more_cells(trial, sums, self._plain),
-                    *side_cells(sides, class_id, of_sides),
+                    *more_cells(trial, effects, self._plain, point=point),
+                    *side_cells(sides, class_id, of_sides, effects),
                 ),
-                tenant=tenant,
+                tenant=made.tenant,
                 ledger={**ledger_counts(outcome, self._baseline), **holdout_counts(sides, sums)},
                 made=None
                 if moves is None
@@ -172,24 +177,32 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
     is learned: whoever reads slowly, and is told the pool, could make one look slow. The wait
     for a place came before the draw and counts for no arm.
     """
+    class_id = ctx.classification.class_id
+    return _trial(class_id, decision, outcome, streamed=ctx.request.stream, queue_s=ctx.queue_s)
+
+
+def _trial(
+    class_id: ClassId, decision: Decision, outcome: Outcome, *, streamed: bool, queue_s: float
+) -> Trial:
     fell_back = outcome.served_by not in (None, decision.arm_id)
     if fell_back or outcome.status is not Status.OK:
         return Trial(
-            class_id=ctx.classification.class_id,
+            class_id=class_id,
             arm_id=decision.arm_id,
             status=_after_fallback(decision, outcome) if fell_back else outcome.status,
-            streamed=ctx.request.stream,
+            streamed=streamed,
             propensity=decision.propensity,
         )
+    held, ttft_s = outcome.held, outcome.ttft_s
     return Trial(
-        class_id=ctx.classification.class_id,
+        class_id=class_id,
         arm_id=decision.arm_id,
         status=outcome.status,
-        streamed=ctx.request.stream,
+        streamed=streamed,
         propensity=decision.propensity,
-        ttft_s=None if outcome.held else _served_s(outcome.ttft_s, ctx),
-        tpot_s=None if outcome.held else outcome.tpot_s,
-        e2e_s=None if outcome.held else _served_s(outcome.e2e_s, ctx),
+        ttft_s=None if held or ttft_s is None else ttft_s - queue_s,
+        tpot_s=None if held else outcome.tpot_s,
+        e2e_s=None if held else outcome.e2e_s - queue_s,
         tokens=outcome.tokens,
         spec=outcome.spec,
         load=outcome.load,
@@ -197,13 +210,9 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
         # After a failed try TTFT holds the time of that, which is no prefill.
         prompt_tokens=outcome.prompt_tokens if len(outcome.attempts) <= 1 else None,
         cached_tokens=outcome.cached_tokens,
-        queue_s=ctx.queue_s,
+        queue_s=queue_s,
         overhead_s=outcome.overhead_s,
-        held=outcome.held,
+        held=held,
         valid=outcome.valid,
         truncated=outcome.truncated,
     )
-
-
-def _served_s(duration_s: float | None, ctx: RequestContext) -> float | None:
-    return None if duration_s is None else duration_s - ctx.queue_s

@@ -297,9 +297,10 @@ def _cells(entry: Entry, plain: frozenset[ArmId]) -> Cells:
     """What a request added to the sums."""
     trial = entry.trial
     sums = increments(trial, typical_tokens(trial.class_id))
+    effects = effect_fields(sums)
     cells: Cells = {(trial.arm_id, trial.class_id, POOLED): sums}
     if entry.part:
-        cells[trial.arm_id, trial.class_id, entry.part] = effect_fields(sums)
-    for key, more in more_cells(trial, sums, plain):
+        cells[trial.arm_id, trial.class_id, entry.part] = effects
+    for key, more in more_cells(trial, effects, plain):
         merge_cells(cells, {key: dict(more)})
     return cells

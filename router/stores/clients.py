@@ -15,6 +15,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from router.errors import ConfigError
+from router.stores.patience import MOST
 
 Client = Redis | RedisCluster
 Clients = tuple[Client, tuple[Client, ...]]
@@ -49,7 +50,7 @@ def _clients(url: str, timeout_s: float) -> Clients:
     scheme, _, rest = url.partition("://")
     base, _, form = scheme.partition("+")
     common: dict[str, Any] = {
-        "socket_timeout": timeout_s,
+        "socket_timeout": MOST * timeout_s,  # each call has a limit of its own
         "socket_connect_timeout": timeout_s,
         "retry": Retry(NoBackoff(), 0),  # the writer and the reader try again by themselves
     }
@@ -73,8 +74,9 @@ def _clients(url: str, timeout_s: float) -> Clients:
     name, _, number = path.partition("/")
     if not name:
         raise ValueError("no master")
+    asked = {**common, "socket_timeout": timeout_s, **theirs}
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        addresses, sentinel_kwargs={**common, **theirs}, **common, **ours
+        addresses, sentinel_kwargs=asked, **common, **ours
     )
     master: Redis = sentinel.master_for(unquote(name), redis_class=Redis, db=int(number or 0))
     return master, tuple(sentinel.sentinels)

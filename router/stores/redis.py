@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -15,6 +16,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from router.errors import StoreError
 from router.stores.base import Addition, Batch, Document, Increments, log_key
 from router.stores.clients import open_clients
+from router.stores.patience import Patience
 
 _ADD = files("router.stores").joinpath("scripts/add_counts.lua").read_text(encoding="utf-8")
 _PUT = files("router.stores").joinpath("scripts/put_document.lua").read_text(encoding="utf-8")
@@ -57,6 +59,8 @@ class RedisStore:
             ConfigError: The URL cannot be understood.
         """
         self._timeout_s = timeout_s
+        # Of the calls that move much, and are made again when they fail.
+        self._adding, self._reading = Patience(timeout_s), Patience(timeout_s)
         # The client's methods are typed for both of its kinds, waiting and not.
         self._redis: Any
         self._redis, self._others = open_clients(url, timeout_s)
@@ -73,7 +77,7 @@ class RedisStore:
         # The client takes microseconds for each argument, and a batch has thousands of fields.
         added = [_encoded(addition.increments) for addition in additions]
         arguments = [batch.ttl_s, batch.number, orjson.dumps(plans), *added]
-        refused = await self._call(self._add(keys=keys, args=arguments))
+        refused = await self._call(self._add(keys=keys, args=arguments), self._adding)
         return max(0, int(refused))
 
     async def read(self, keys: Sequence[str]) -> Sequence[Mapping[str, int]]:
@@ -83,7 +87,7 @@ class RedisStore:
         async with self._redis.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.hgetall(key)
-            replies = await self._call(pipeline.execute(raise_on_error=False))
+            replies = await self._call(pipeline.execute(raise_on_error=False), self._reading)
         return [_counts(reply) for reply in replies]
 
     async def time(self, key: str) -> float:
@@ -130,14 +134,21 @@ class RedisStore:
             with suppress(StoreError):  # it was gone already
                 await self._call(client.aclose())
 
-    async def _call(self, awaitable: Any) -> Any:
+    async def _call(self, awaitable: Any, patience: Patience | None = None) -> Any:
+        limit_s = self._timeout_s if patience is None else patience.limit_s
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await awaitable
+            async with asyncio.timeout(limit_s):
+                answer = await awaitable
         except TimeoutError as error:
-            raise StoreError(f"no reply within {self._timeout_s:g} s") from error
+            if patience is not None:
+                patience.silent()
+            raise StoreError(f"no reply within {limit_s:g} s") from error
         except (RedisError, RedisClusterException, OSError) as error:
             raise StoreError(_said(error)) from error
+        if patience is not None:
+            patience.answered(time.monotonic() - began)
+        return answer
 
 
 def _said(error: Exception) -> str:

@@ -169,7 +169,7 @@ def stopped(server: ValkeyServer) -> Iterator[None]:
         (forbidden("evalsha", "eval"), "gives this user no permission"),
         (forbidden("hincrby"), "gives this user no permission"),
         (forbidden("expire"), "gives this user no permission"),
-        (stopped, "no reply within 0.3 s"),
+        (stopped, "no reply within"),
     ],
     ids=[
         "read-only",
@@ -212,7 +212,7 @@ async def test_a_server_that_lets_wait_what_it_was_sent_counts_it_once(
         await serve(app, 3)
         await answers_again(app)
         relay.open.clear()
-        await served_while_away(app, 2, "no reply within 0.3 s")
+        await served_while_away(app, 2, "no reply within")
         await relay.held.wait()
         relay.open.set()
         await answers_again(app)

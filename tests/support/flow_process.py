@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from router.cli.admin import fetch_state
 from router.config.models import Config
 
@@ -60,11 +62,14 @@ class Serving:
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Asks for its state until something holds of it; returns that state."""
-        async with asyncio.timeout(SLOW_S):
-            while True:
-                state = await self.state()
-                if holds(state):
-                    return state
+        state: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(SLOW_S):
+                while not holds(state := await self.state()):
+                    pass
+        except TimeoutError:
+            pytest.fail(f"it never held; the last state: {state}")
+        return state
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from policies.estimators.increments import increments
+from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.learned import Learned
 from router.estimates.reader import Reader
@@ -78,7 +78,7 @@ class Process:
         )
         sums = increments(trial, 300)
         self.trials.note(sides, CHAT, sums)
-        also = side_cells(sides, CHAT, sums)
+        also = side_cells(sides, CHAT, sums, effect_fields(sums))
         self.writer.add(Learned(MODEL, ArmId("plain"), CHAT, sums, also=also))
 
     async def step(self, *, flush: bool = True) -> None:

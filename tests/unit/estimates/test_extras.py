@@ -10,7 +10,7 @@ import pytest
 from policies.cost import typical_tokens
 from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, ClassId, Counts, SpecUsage, Status, Trial
-from router.estimates.extras import made_by, more_cells
+from router.estimates.extras import MAX_POINTS, Points, made_by, more_cells
 from router.estimates.layout import COMMON
 from router.estimates.made import Made
 from tests.support.builders import CHAT, FAST, PLAIN, outcome
@@ -32,10 +32,8 @@ def trial(**more: Any) -> Trial:
 
 def cells(of: Trial) -> dict[tuple[ArmId, ClassId, str], Counts]:
     """Its further cells."""
-    return {
-        (a, c, str(part)): sums
-        for (a, c, part), sums in more_cells(of, increments(of, typical_tokens(CHAT)), {PLAIN})
-    }
+    effects = effect_fields(increments(of, typical_tokens(CHAT)))
+    return {(a, c, str(part)): sums for (a, c, part), sums in more_cells(of, effects, {PLAIN})}
 
 
 def test_the_band_of_load_of_its_class_gets_what_bears_on_effects() -> None:
@@ -91,3 +89,22 @@ def test_what_nobody_counted_is_claimed_for_nobody() -> None:
     assert made_by(trial(tokens=None), outcome(), 1000.0, at_the_end=True) is None
     failed = replace(trial(), status=Status.ABORTED)
     assert made_by(failed, outcome(), 1000.0, at_the_end=True) is None
+
+
+def test_the_first_requests_of_every_slot_arm_and_band_are_points_of_the_curves() -> None:
+    """So that a crowd costs no more than what a curve needs."""
+    points = Points()
+    assert [points.take(1, FAST, 20) for _ in range(MAX_POINTS + 2)] == [
+        *[True] * MAX_POINTS,
+        *[False] * 2,
+    ]
+    others = points.take(1, PLAIN, 20), points.take(1, FAST, 1), points.take(2, FAST, 20)
+    assert others == (True, True, True)
+    assert not points.take(2, FAST, None)
+
+
+def test_a_request_that_is_no_point_counts_in_its_class_all_the_same() -> None:
+    """Only the arm's curves are made of fewer requests."""
+    effects = effect_fields(increments(trial(), typical_tokens(CHAT)))
+    [(key, sums)] = more_cells(trial(), effects, {PLAIN}, point=False)
+    assert (key, sums) == ((FAST, CHAT, "~3"), effects)

@@ -10,6 +10,7 @@ import pytest
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import add_counts, increments
+from policies.estimators.increments import effect_fields
 from policies.estimators.knowledge import Expectations, Stretch, knowledge
 from policies.knowledge import Knowledge
 from policies.types import Arm, ArmId, ClassId, SpecUsage, Status, Trial
@@ -58,7 +59,7 @@ def cells(seeds: range, *parts: str) -> Cells:
         if parts:
             name = SegmentId(parts[seed % len(parts)])
             keys.append(((one.arm_id, one.class_id, name), sums))
-        for key, added in (*keys, *more_cells(one, sums, {PLAIN})):
+        for key, added in (*keys, *more_cells(one, effect_fields(sums), {PLAIN})):
             made[key] = add_counts(made.get(key, {}), added)
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.estimators.increments import increments
+from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.experiments.cells import (
     HOLDOUT,
@@ -28,7 +28,7 @@ def test_a_side_of_an_experiment_holds_times_that_no_other_cell_holds() -> None:
     """Neither the arm's own cell nor the holdout's, which all requests add to."""
     sums = increments(TRIAL, 300)
     of_sides = tried_sums((HELD, TRY), TRIAL, sums)
-    cells = dict(side_cells((HELD, TRY), CHAT, of_sides))
+    cells = dict(side_cells((HELD, TRY), CHAT, of_sides, effect_fields(sums)))
     times = {
         side: {name for name in cells[side, CHAT, POOLED] if name.startswith("t.")}
         for side in (HELD, TRY)
