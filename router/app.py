@@ -168,6 +168,10 @@ class Application:
         """Judges the experiments that run."""
         await self._ground.trials.look(self._current.sources())
 
+    async def brake(self) -> None:
+        """Leaves treatments that do sudden harm, whether or not a look waits for the store."""
+        self._ground.trials.brake(self._current.sources())
+
     def _configure(self) -> None:
         """Tells what outlives a configuration what the current one says."""
         current, presence = self._current, self._presence
@@ -294,6 +298,7 @@ class Application:
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
         self.background.every(LOOK_S, "look at experiments", self.look)
+        self.background.every(LOOK_S, "brake experiments", self.brake)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
