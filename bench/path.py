@@ -66,6 +66,7 @@ from router.observe.recorder import Recorder, trial_of
 from router.pipeline import Pipeline, RawRequest, RouteParts
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan
+from router.sentinel.repeats import Sentinel
 from router.stores.base import CounterStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore
@@ -97,7 +98,7 @@ FLUSH_EVERY: Final = 25
 """Requests, each sent twice, between two flushes: 200 a second at the default interval."""
 _DECISIONS: Final = 250
 """Lines of a flush of the decision log."""
-_SIDES: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
+_HELD_IN: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
 """Of a request that is not held out, while others are: as by default."""
 BUDGETS: Final = {
     "parse": "10",
@@ -202,9 +203,10 @@ class Answering:
         *,
         extra: Callable[..., Headers],
         finish: Callable[[Outcome], None],
+        heard: object = None,
     ) -> None:
         """Reports the outcome of the arm that was chosen."""
-        del ctx, sink, extra
+        del ctx, sink, extra, heard
         finish(self.outcomes[decision.arm_id])
 
 
@@ -255,9 +257,12 @@ class Walk:
         )
         self.writer = Writer(self.store, self.clock, prefix="bench", ttl_s=4000)
         self.log = DecisionLog(self.folder / "decisions.jsonl")
-        self.sides = tuple(
-            side_arm(e.plan.name, e.standing.epoch, Variant.TREATMENT)
-            for e in self.rules.experiments
+        self.sides = (
+            *_HELD_IN,
+            *(
+                side_arm(e.plan.name, e.standing.epoch, Variant.TREATMENT)
+                for e in self.rules.experiments
+            ),
         )
         trials = Trials(MemoryStore(self.clock), "bench", self.clock.wall)
         self.recorder = Recorder(
@@ -277,6 +282,9 @@ class Walk:
             tenants=TenantBook(Tenants(), KeyRing(), self.clock),
             quotas=Quotas(self.clock),
             rules=lambda: self.rules,
+            sentinel=Sentinel(
+                self.writer, self.clock, uniform=uniform, counted=self.metrics.repeated
+            ),
             response_headers=True,
         )
 
@@ -315,7 +323,7 @@ class Walk:
             headers=HEADERS,
             segment=segment,
             session=session,
-            sides=(*_SIDES, *self.sides),
+            sides=self.sides,
         )
         decision = self.timed("choose", self.chooser.choose, request, classification, segment)
         outcome = outcome_of(self.rng, decision.arm_id)

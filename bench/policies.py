@@ -3,8 +3,8 @@
 Usage: python -m bench.policies [--arms 8] [--repeats 2000]
 
 Processor time of the thread. `prepare` happens once in a snapshot; `first` is the first request of
-a class after it, `decide` all others, as is `with load`, which asks about loads and prompts that
-change from request to request. Budgets: 20 µs where a plan answers, 150 µs where load enters.
+a class after it, `decide` one that is like one before, `with load` one that is like none: other
+loads, prompts and cached prefixes. Budgets: 20 µs where a plan answers, 150 µs where load enters.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def _costs(name: str, count: int, repeats: int) -> tuple[float, float, float, fl
     known = example_knowledge(arms, np.linspace(0.0, -0.4, count).tolist())
     rng = np.random.default_rng(0)
     same = example_moment(arms, _CHAT)
-    moments = [_moment(count, rng) for _ in range(64)]
+    moments = [_moment(count, rng) for _ in range(repeats + 1)]
     prepare = _median(lambda: policy.prepare(known, rng), 50)
     plans = iter([policy.prepare(known, rng) for _ in range(51)])
     first = _median(lambda: next(plans).propose(same), 50)
     plan = policy.prepare(known, rng)
     plan.propose(same)
     decide = _median(lambda: plan.propose(same), repeats)
-    turn = iter(range(repeats + 1))
-    loaded = _median(lambda: plan.propose(moments[next(turn) % 64]), repeats)
+    turn = iter(moments)
+    loaded = _median(lambda: plan.propose(next(turn)), repeats)
     return prepare, first, decide, loaded
 
 

@@ -21,6 +21,7 @@ from bench import (
     verify_attribution,
     verify_brake,
     verify_bytes,
+    verify_closed_loop,
     verify_coverage,
     verify_engines,
     verify_experiments,
@@ -29,6 +30,7 @@ from bench import (
     verify_models,
     verify_policies,
     verify_replay,
+    verify_sentinel,
     verify_soak,
     verify_statistics,
     verify_store,
@@ -66,6 +68,11 @@ SECTIONS: dict[str, Section] = {
         "python -m bench.verify_experiments --seeds 1000",
         lambda: verify_experiments.tables(1000),
     ),
+    "sentinel": Section(
+        "Sentinel: healthy pools that are quarantined, and how soon damaged ones are",
+        "python -m bench.verify_sentinel --seeds 1000",
+        lambda: verify_sentinel.tables(1000),
+    ),
     "assignment": Section(
         "Assignment: who is on which side, over processes, restarts, retries and a ramp",
         "python -m bench.verify_assignment --sessions 400",
@@ -100,6 +107,11 @@ SECTIONS: dict[str, Section] = {
         "Policies: what they gain in the simulated worlds",
         "python -m bench.verify_policies --seeds 20 --others 5",
         lambda: verify_policies.tables(20, 5, os.cpu_count() or 1),
+    ),
+    "closed-loop": Section(
+        "Closed loop: the proxy before engines over HTTP against the same world as a model",
+        "python -m bench.verify_closed_loop",
+        verify_closed_loop.tables,
     ),
     "replay": Section(
         "Replay: intervals for policies that were not run, from logs of one that was",

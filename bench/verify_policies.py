@@ -80,11 +80,10 @@ def tables(seeds: int, others: int, jobs: int) -> str:
 
 
 def jobs_of(seeds: int, others: int, worlds: Sequence[str], first: int = 0) -> list[Job]:
-    """The default with every seed, then the other policies with the first few."""
+    """The default with every seed, and the other policies with the first few."""
     return [
-        Job(name, seed, entrants, holdout=HOLDOUT)
-        for count, entrants in ((seeds, MAIN), (others, OTHERS))
-        for seed in range(first, first + count)
+        Job(name, first + at, (*MAIN, *(OTHERS if at < others else ())), holdout=HOLDOUT)
+        for at in range(max(seeds, others))
         for name in worlds
     ]
 

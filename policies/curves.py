@@ -18,6 +18,8 @@ from policies.types import FloatArray
 GRID: Final = np.arange(0.0, 10.25, 0.25)
 """Base-2 logarithms of the loads at which curves are drawn: 1 to 1024."""
 
+_MOST_LOAD: Final = 1024
+_INDEX: Final = (0, *(round(4.0 * math.log2(load)) for load in range(1, _MOST_LOAD)))
 _KNOTS: Final = np.arange(0.0, 11.0)
 _HINGES: Final = (0.0, 3.0, 5.0)
 """Where an arm's own bend may begin, besides its level: at once, from 8 and from 32 requests on."""
@@ -64,7 +66,7 @@ def grid_index(load: int) -> int:
     >>> [grid_index(load) for load in (1, 2, 3, 1024, 99999)]
     [0, 4, 6, 40, 40]
     """
-    return min(round(4.0 * math.log2(load)), len(GRID) - 1) if load > 1 else 0
+    return _INDEX[load] if 0 <= load < _MOST_LOAD else (len(GRID) - 1 if load > 0 else 0)
 
 
 def _shared(x: FloatArray) -> FloatArray:

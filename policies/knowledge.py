@@ -147,3 +147,5 @@ class Moment:
     """Of the prompt, in the prefix cache of that server."""
     output_tokens: int | None = None
     """Most tokens that the client wants; None for no limit."""
+    ahead_tokens: tuple[int, ...] = ()
+    """Of prompts that are at that server and have no answer yet; empty where that is not known."""

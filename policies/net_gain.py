@@ -7,19 +7,20 @@ docs/policies.md.
 
 from __future__ import annotations
 
-import math
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policies.bands import MIDDLES, ahead_bands, prompt_bands
+from policies.budgets import NetGainParameters, budget_of, doubt_of, least_control, settled
 from policies.cost import typical_tokens
 from policies.curves import GRID, Curves, fit_curves, grid_index
 from policies.drafts import draw_log_tau, of_part
-from policies.estimators.effects import arm_effects
+from policies.estimators.effects import ArmEffects, arm_effects
 from policies.expected import failure_posterior
 from policies.knowledge import Belief, Knowledge, Moment, parent
-from policies.parameters import integer, number, parameter
 from policies.types import ClassId, FloatArray, Proposal
 
 if TYPE_CHECKING:
@@ -42,41 +43,13 @@ _MOST_SCORE: Final = 1e9
 _MOST_TOKENS: Final = 1e7
 _MOST_N: Final = 1e9
 _MOST_PROMPT_S: Final = 1.0
+_MOST_ANSWERS: Final = 4096
+"""Kept of a plan; far more than the requests of one snapshot ask for."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetGainParameters:
-    """What can be set.
-
-    Attributes:
-        draws: Joint draws whose winners are counted.
-        control: Share of the baseline in every class, which keeps gains causal.
-        budget: Share that arms may have together that were not shown to be no worse.
-        first_budget: The same while a class is unknown, or after drafting changed.
-        settle: Answers of a class after which the budget has fallen by two thirds of the way.
-        doubt: Share that is given by draws (Thompson sampling), so that what is uncertain is tried;
-            the rest goes where the expected cost is least.
-        learn: Answers of a class after which that share, from 1, has fallen as far.
-        calm: Load at which the budget is half of what it is on an idle fleet.
-        floor: Least share of each arm, so that change is seen; those held back have no more.
-        proof: Probability of being no worse from which an arm counts as proven.
-        altruism: How much of the time that others lose to it, step by step, counts as its own.
-        courtesy: How much of the time that they wait for its prompt does. More than one, of both:
-            those who come while it is served lose time as well.
-    """
-
-    draws: int = parameter(128, integer(16, 4096))
-    control: float = parameter(0.005, number(0.0, 1.0))
-    budget: float = parameter(0.01, number(0.0, 1.0))
-    first_budget: float = parameter(0.6, number(0.0, 1.0))
-    settle: float = parameter(15.0, number(1.0, 1e6))
-    doubt: float = parameter(0.05, number(0.0, 1.0))
-    learn: float = parameter(50.0, number(1.0, 1e6))
-    calm: float = parameter(32.0, number(1.0, 1e6))
-    floor: float = parameter(0.0005, number(0.0, 0.1))
-    proof: float = parameter(0.8, number(0.5, 1.0))
-    altruism: float = parameter(1.5, number(0.0, 10.0))
-    courtesy: float = parameter(2.0, number(0.0, 10.0))
+_Tuple = tuple[int, ...]
+_Asked = tuple[int, _Tuple, _Tuple, _Tuple, int | None]
+"""Part, loads, bands of what is to be prefilled, of what is before it, limit of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +57,25 @@ class _Part:
     """One class or part, ready to be asked about.
 
     Attributes:
+        number: Which of the plan's parts it is.
         log_tau: Draws of log tokens per step, shape (arms, draws).
         rate: Steps per token of each arm times what the product misses, shape (arms, draws).
+        decoding: Steps of an answer, failures counted, shape (arms, draws).
         hurdle: What failures multiply the cost by, shape (arms, draws).
         output: Tokens of an answer.
+        control: Least share of the baseline.
         budget: Share of what is not proven.
+        doubt: Share that is given by draws.
         held: Arms that are held back.
     """
 
+    number: int
     log_tau: FloatArray
     rate: FloatArray
+    decoding: FloatArray
     hurdle: FloatArray
     output: float
+    control: float
     budget: float
     doubt: float
     held: tuple[int, ...]
@@ -120,15 +100,20 @@ class NetGainPlan:
             start=_STEP_S, tokens=_tokens_per_step(known.arms),
         )  # fmt: skip
         self._steps = steps.values
-        self._busy = _with_others(steps, parameters.altruism)
-        self._prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        self._busy = _with_others(steps, parameters.altruism).reshape(-1, draws)
+        prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
+        self._prefill = prefill.reshape(-1, draws)
+        self._rows = range(0, len(self._busy), len(GRID))
+        self._even = np.full(draws, 1.0 / draws)
         offset = known.prefill_offset
         self._offset = offset if 0.0 <= offset <= _MOST_TOKENS else 0.0
         told = known.prompt_s
-        alone = self._prefill[:, 0].mean(axis=1)
-        self._prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else told
+        alone = prefill[:, 0].mean(axis=1)
+        prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else alone * 0.0 + told
+        self._prompt_s = prompt_s.tolist()
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
+        self._answers: dict[_Asked, Proposal] = {}
         self._typical = _typical_index(known)
         self._arms = np.arange(len(known.arms))
 
@@ -139,62 +124,107 @@ class NetGainPlan:
                 self._part(class_id, "")
 
     def propose(self, moment: Moment) -> Proposal:
-        """Probabilities for one request, and its expected time on each arm as scores."""
+        """Probabilities for one request, and its expected time on each arm as scores.
+
+        What is asked again until the next snapshot is looked up. Prompts count as the middle of
+        their band: 4.5 % more or less.
+        """
         part = self._part(moment.class_id, moment.part)
-        cost = self._cost(moment, part)
-        gone = [a for a, load in enumerate(moment.load) if load <= 0]
-        scores = np.minimum(cost.mean(axis=1), _MOST_SCORE)
-        arms = len(scores)
+        bands, ahead = prompt_bands(moment), ahead_bands(moment)
+        asked = moment.output_tokens
+        limit = max(asked, 1) if asked is not None and asked < part.output else None
+        key = (part.number, moment.load, bands, ahead, limit)
+        found = self._answers.get(key)
+        if found is None:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            found = self._answers[key] = self._proposal(part, *key[1:])
+            found.probabilities.setflags(write=False)
+            found.scores.setflags(write=False)
+        return found
+
+    def _proposal(
+        self,
+        part: _Part,
+        load: tuple[int, ...],
+        bands: tuple[int, ...],
+        ahead: tuple[int, ...],
+        limit: int | None,
+    ) -> Proposal:
+        rows = np.array([row + grid_index(n) for row, n in zip(self._rows, load, strict=True)])
+        # Marginal seconds, shape (arms, draws): its own, and what others lose.
+        cost: FloatArray = self._busy.take(rows, axis=0)
+        cost *= part.decoding
+        if limit is not None:
+            cost *= limit / part.output
+        first = self._prefill.take(rows, axis=0)
+        tokens, wait = np.array(self._prompts(load, bands, ahead))[:, :, None]
+        first *= tokens
+        first += wait
+        first *= part.hurdle
+        cost += first
+        scores = np.minimum(cost @ self._even, _MOST_SCORE)
+        arms, base = len(scores), self._known.baseline
+        gone = [a for a in range(arms) if load[a] <= 0]
         if len(gone) == arms:
-            return Proposal(np.eye(arms)[self._known.baseline], scores)
+            return Proposal(np.eye(arms)[base], scores)
         # Where nothing else has a server, an arm that is held back is better than none.
-        barred = [a for a in range(arms) if a in gone or a in part.held]
+        barred = [a for a in range(arms) if load[a] <= 0 or a in part.held]
         barred = gone if len(barred) == arms else barred
-        cost[barred] = np.inf
-        expected = scores.copy()
-        expected[barred] = np.inf
-        p = self._shares(cost, expected, part, moment)
-        lows = np.full(arms, self._p.floor)
-        lows[self._known.baseline] = max(self._p.control, self._p.floor)
-        lows[gone] = 0.0
+        expected = scores.tolist()
+        for a in barred:
+            cost[a] = np.inf
+            expected[a] = np.inf
+        p = self._shares(cost, expected, part, load[base])
+        lows = [self._p.floor] * arms
+        lows[base] = max(part.control, self._p.floor)
+        for a in gone:
+            lows[a] = 0.0
         return Proposal(_at_least(p, lows), scores)
 
-    def _cost(self, moment: Moment, part: _Part) -> FloatArray:
-        """Marginal seconds of the request, shape (arms, draws): its own, and what others lose."""
-        index = [grid_index(load) for load in moment.load]
-        output = part.output
-        if moment.output_tokens is not None:
-            output = min(output, max(float(moment.output_tokens), 1.0))
-        cost = self._busy[self._arms, index]
-        cost *= part.rate
-        cost *= output
-        prompt = min(max(moment.prompt_tokens, 0), _MOST_TOKENS)
-        fresh = np.array([max(prompt - max(cached, 0), 0.0) for cached in moment.cached_tokens])
-        cost += self._prefill[self._arms, index] * (fresh + self._offset)[:, None]
-        # While a prompt is worked on, the others of its server wait.
-        others = np.maximum(np.array(moment.load) - 1.0, 0.0)
-        cost += (self._p.courtesy * others * fresh * self._prompt_s)[:, None]
-        cost *= part.hurdle
-        return cost
+    def _prompts(
+        self, load: tuple[int, ...], bands: tuple[int, ...], ahead: tuple[int, ...]
+    ) -> tuple[list[float], list[float]]:
+        """Tokens that a prompt counts as on each arm, and seconds that it makes and is made wait.
+
+        Prompts before it are worked on first; while its own is, the others at its server wait.
+        """
+        dear, courtesy = 1.0 + self._p.patience, self._p.courtesy
+        fresh = [MIDDLES[band] for band in bands]
+        return (
+            [dear * (tokens + self._offset) for tokens in fresh],
+            [
+                prompt_s * (dear * MIDDLES[before] + courtesy * max(n - 1, 0) * tokens)
+                for prompt_s, before, n, tokens in zip(
+                    self._prompt_s, ahead, load, fresh, strict=True
+                )
+            ],
+        )
 
     def _shares(
-        self, cost: FloatArray, expected: FloatArray, part: _Part, moment: Moment
-    ) -> FloatArray:
+        self, cost: FloatArray, expected: list[float], part: _Part, load: int
+    ) -> list[float]:
         """Most to the least expected cost, some by draws, and no more than the budget unproven."""
         given, base = self._p, self._known.baseline
-        wins = np.bincount(cost.argmin(axis=0), minlength=len(cost))
-        p: FloatArray = np.asarray(wins * (part.doubt / given.draws), dtype=np.float64)
-        p[expected.argmin()] += 1.0 - part.doubt
-        if not np.isfinite(expected[base]):
+        wins = np.bincount(cost.argmin(axis=0), minlength=len(expected)).tolist()
+        scale = part.doubt / given.draws
+        p = [count * scale for count in wins]
+        p[expected.index(min(expected))] += 1.0 - part.doubt
+        if expected[base] == np.inf:
             return p
-        better = (cost <= cost[base]).mean(axis=1)
-        better[base] = 1.0
-        unproven = (better < given.proof) & (p > 0.0)
-        risk = float(p[unproven].sum())
-        budget = part.budget / (1.0 + moment.load[base] / given.calm)
+        plain, needed = cost[base], given.proof * given.draws
+        unproven = [
+            a
+            for a, share in enumerate(p)
+            if share > 0.0 and a != base and np.count_nonzero(cost[a] <= plain) < needed
+        ]
+        risk = sum(p[a] for a in unproven)
+        budget = part.budget / (1.0 + load / given.calm)
         if risk > budget:
-            p[unproven] *= budget / risk
-            p[np.where(unproven, np.inf, expected).argmin()] += risk - budget
+            for a in unproven:
+                p[a] *= budget / risk
+                expected[a] = np.inf
+            p[expected.index(min(expected))] += risk - budget
         return p
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
@@ -209,7 +239,7 @@ class NetGainPlan:
         return found
 
     def _ready(self, class_id: ClassId, name: str, belief: Belief | None) -> _Part:
-        rng = np.random.default_rng((self._seed, *f"{class_id}/{name}".encode()))
+        rng = np.random.default_rng((self._seed, zlib.crc32(f"{class_id}/{name}".encode())))
         if name and belief is not None:
             return self._of_part(self._part(class_id, parent(name)), belief, rng)
         log_tau = self._tau.get(class_id)
@@ -219,17 +249,34 @@ class NetGainPlan:
         given = self._p
         if belief is None:
             hurdle = np.ones_like(rate)
-            return _Part(log_tau, rate, hurdle, output, given.first_budget, 1.0, ())
-        n = _settled(belief)
+            return _Part(
+                number=len(self._parts),
+                log_tau=log_tau,
+                rate=rate,
+                decoding=rate * output,
+                hurdle=hurdle,
+                output=output,
+                control=given.first_control,
+                budget=given.first_budget,
+                doubt=1.0,
+                held=(),
+            )
+        n = settled(belief)
         a, b = failure_posterior(belief.view)
         failed = np.minimum(rng.beta(a, b, rate.T.shape).T, _SURE_TO_FAIL)
+        effects = arm_effects(belief.view)
+        rate, hurdle = rate * self._missed(effects, rate, rng), 1.0 / (1.0 - failed)
+        output = _answer(belief, output)
         return _Part(
+            number=len(self._parts),
             log_tau=log_tau,
-            rate=rate * self._missed(belief, rate, rng),
-            hurdle=1.0 / (1.0 - failed),
-            output=_answer(belief, output),
-            budget=given.budget + (given.first_budget - given.budget) * math.exp(-n / given.settle),
-            doubt=given.doubt + (1.0 - given.doubt) * math.exp(-n / given.learn),
+            rate=rate,
+            decoding=rate * hurdle * output,
+            hurdle=hurdle,
+            output=output,
+            control=least_control(given, effects, belief.view),
+            budget=budget_of(given, n),
+            doubt=doubt_of(given, n),
             held=tuple(belief.held_back),
         )
 
@@ -237,7 +284,16 @@ class NetGainPlan:
         """A part: what it is a part of, but for how drafts fare and how long answers are."""
         log_tau = of_part(above.log_tau, belief.drafting, self._known.arms, rng)
         rate = above.rate * np.exp(above.log_tau - log_tau)
-        return replace(above, log_tau=log_tau, rate=rate, output=_answer(belief, above.output))
+        output = _answer(belief, above.output)
+        decoding = rate * above.hurdle * output
+        return replace(
+            above,
+            number=len(self._parts),
+            log_tau=log_tau,
+            rate=rate,
+            decoding=decoding,
+            output=output,
+        )
 
     def _of_any_class(self) -> FloatArray:
         """Draws for a class nothing is known or published of: those of the others in turn."""
@@ -248,14 +304,15 @@ class NetGainPlan:
         found: FloatArray = every[turn, :, np.arange(self._p.draws)].T
         return found
 
-    def _missed(self, belief: Belief, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def _missed(
+        self, effects: ArmEffects, rate: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
         """Factor by which measured costs differ from what the model expects, shape (arms, draws).
 
         Costs of the same time are compared with the baseline's; the model's expectation is for
         the loads at which they were measured.
         """
         base = self._known.baseline
-        effects = arm_effects(belief.view)
         model = np.log(self._steps[self._arms, self._typical] * rate)
         model = model - model[base]
         expected, spread = model.mean(axis=1), model.var(axis=1)
@@ -276,16 +333,6 @@ def _answer(belief: Belief, otherwise: float) -> float:
     """Tokens of an answer."""
     told = belief.output_tokens
     return told if told is not None and 0.0 < told <= _MOST_TOKENS else otherwise
-
-
-def _settled(belief: Belief) -> float:
-    """Answers of a class since something changed."""
-    if belief.settled is not None:
-        n = belief.settled
-    else:
-        served = belief.view.served
-        n = float(np.where((served >= 0.0) & (served <= _MOST_N), served, 0.0).sum())
-    return n if 0.0 <= n <= _MOST_N else 0.0
 
 
 def _tokens_per_step(arms: Sequence[Arm]) -> FloatArray:
@@ -315,11 +362,11 @@ def _typical_index(known: Knowledge) -> list[int]:
     return [grid_index(round(load)) for load in mean.tolist()]
 
 
-def _at_least(p: FloatArray, lows: FloatArray) -> FloatArray:
-    total = float(lows.sum())
-    shares: FloatArray = lows + max(1.0 - total, 0.0) * p
-    shares /= shares.sum()
-    return shares
+def _at_least(p: list[float], lows: list[float]) -> FloatArray:
+    left = max(1.0 - sum(lows), 0.0)
+    shares = [low + left * share for low, share in zip(lows, p, strict=True)]
+    total = sum(shares)
+    return np.array([share / total for share in shares])
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +391,7 @@ def build_net_gain(
     Raises:
         ValueError: The floor is too high for that many arms.
     """
-    if parameters.floor * len(arms) + parameters.control > 1.0:
+    control = max(parameters.control, parameters.first_control)
+    if parameters.floor * len(arms) + control > 1.0:
         raise ValueError(f"policy 'net_gain': floor must be within 0..{1 / len(arms):.4g}")
     return NetGainPolicy(parameters)

@@ -8,11 +8,12 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from policies.base import ContextPolicy, Policy
+from policies.budgets import NetGainParameters
 from policies.epsilon_greedy import EpsilonGreedyParameters, build_epsilon_greedy
 from policies.exp3 import Exp3Parameters, build_exp3
 from policies.fixed import FixedParameters, build_fixed
 from policies.linear import LinearParameters, build_linear
-from policies.net_gain import NetGainParameters, build_net_gain
+from policies.net_gain import build_net_gain
 from policies.of_views import OfViews
 from policies.parameters import decode, suggestion
 from policies.rules import RulesParameters, build_rules

@@ -94,6 +94,8 @@ class Trial:
     """Whether it has the structure that was demanded; None where none was, or nobody can tell."""
     truncated: bool | None = None
     """Whether such an answer was cut at the limit of length."""
+    by_chance: bool = True
+    """Whether it might have gone to any arm: nobody chose one, and nothing about it forbade one."""
 
 
 @dataclass(frozen=True, slots=True)

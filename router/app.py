@@ -46,6 +46,8 @@ from router.observe.metrics import Metrics
 from router.pipeline import RawRequest
 from router.processes.reload import Reloader
 from router.relay.sink import ResponseSink
+from router.sentinel.repeats import Sentinel
+from router.sentinel.service import Quality
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
@@ -56,6 +58,9 @@ from router.tenants.keyring import KeyRing
 from router.tenants.presence import Presence, places_of
 from router.tenants.quotas import Quotas
 from router.types import TenantId
+
+REPEAT_S = 0.5
+"""Between two looks whether the baseline has time for a repeat."""
 
 _STOP_FLUSH_S = 5.0
 _ENDING_S = 2.0
@@ -103,9 +108,10 @@ class Application:
         self._fetch = AiohttpFetch()
         self._admission = Admission(_limits(config, None), self._clock, self._metrics)
         self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
+        rng = np.random.default_rng(seed if seed is not None else secrets.randbits(128))
         self._ground = Ground(
             self._clock,
-            np.random.default_rng(seed if seed is not None else secrets.randbits(128)),
+            rng,
             self._store,
             self._writer,
             self._metrics,
@@ -115,6 +121,13 @@ class Application:
             KeyRing(),
             Trials(self._store, prefix, self._writer.slots.wall, _last_known(config)),
             Quotas(self._clock),
+            Quality(self._store, prefix, self._writer.slots.wall),
+            Sentinel(
+                self._writer,
+                self._clock,
+                uniform=rng.random,
+                counted=self._metrics.repeated,
+            ),
         )
         # Until the store tells of others, all workers of this host are there.
         self._presence = Presence(
@@ -172,11 +185,17 @@ class Application:
         """Leaves treatments that do sudden harm, whether or not a look waits for the store."""
         self._ground.trials.brake(self._current.sources())
 
+    async def repeat(self) -> None:
+        """Asks the baseline again for answers that were drawn for that."""
+        off = self._ground.trials.rules.off
+        await self._ground.sentinel.round(self._current.baselines(), off=off)
+
     def _configure(self) -> None:
         """Tells what outlives a configuration what the current one says."""
         current, presence = self._current, self._presence
         config = current.config
         self._ground.trials.configure(speculation=config.speculation, class_ids=current.class_ids)
+        self._ground.sentinel.configure({route.model: route.sentinel for route in config.routes})
         self._admission.change(_limits(config, presence))
         tokens = {
             TenantId(tenant.id): tenant.tokens_per_minute
@@ -299,6 +318,7 @@ class Application:
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
         self.background.every(LOOK_S, "look at experiments", self.look)
         self.background.every(LOOK_S, "brake experiments", self.brake)
+        self.background.every(REPEAT_S, "repeat answers", self.repeat)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
@@ -306,6 +326,7 @@ class Application:
             yield self
         finally:
             self._draining = True
+            self._ground.sentinel.stop()
             self._admission.drain()
             no_more_time = asyncio.get_running_loop().call_later(
                 self.config.listen.drain_s, self.end_answers
@@ -455,7 +476,7 @@ class Application:
             "store": store_json(self._learning.store_state(shown_url)),
             "config": self.reloader.state() if self.reloader else None,
             "workers": [self._worker_state()],
-            "routes": [route_json(_route_state(route)) for route in self._current.routes.values()],
+            "routes": [route_json(self._route_state(r)) for r in self._current.routes.values()],
         }
 
     async def history(self, since: float, class_id: str | None) -> dict[str, Any]:
@@ -529,23 +550,24 @@ class Application:
         if store.clock_skew_s is not None:
             yield "specroute_store_clock_skew_seconds", {}, store.clock_skew_s
         yield from self._ground.trials.gauges()
+        yield from self._ground.quality.gauges()
         yield "specroute_background_errors", {}, float(self.background.errors)
         dropped = self._current.decision_log.dropped
         yield "specroute_decision_log_dropped_lines", {}, float(dropped)
         for route in self._current.routes.values():
-            yield from route_gauges(_route_state(route))
+            yield from route_gauges(self._route_state(route))
 
-
-def _route_state(route: ServedRoute) -> RouteState:
-    servers = route.servers
-    return RouteState(
-        servers.facts,
-        servers.fleet.view(),
-        route.snapshot,
-        route.parts.chooser.plan,
-        servers.upkeep.finder.errors(),
-        servers.upkeep.identifier.identities,
-    )
+    def _route_state(self, route: ServedRoute) -> RouteState:
+        servers = route.servers
+        return RouteState(
+            servers.facts,
+            servers.fleet.view(),
+            route.snapshot,
+            route.parts.chooser.plan,
+            servers.upkeep.finder.errors(),
+            servers.upkeep.identifier.identities,
+            self._ground.quality.book(route.config.model),
+        )
 
 
 def _last_known(config: Config) -> LastKnown:

@@ -44,6 +44,7 @@ class Learning:
             await self._read_documents()  # first: they may say that nobody is to be treated
             for route in generation.routes.values():
                 await self._refresh(generation, route)
+                await self._judge(generation, route)
             if "read" not in self._errors:
                 await writer.compare_clocks()
             await self._learn_segment_key(generation.fingerprints)
@@ -76,6 +77,19 @@ class Learning:
                     others[key] = plan
                 await asyncio.sleep(0)
         route.parts.chooser.others = others
+
+    async def _judge(self, generation: Generation, route: ServedRoute) -> None:
+        """Looks whether answers of a pool are damaged, and keeps it out where they are."""
+        quality, watched = self._ground.quality, generation.watched(route)
+        if watched is None:
+            quality.release(route.config.model)
+            return
+        try:
+            await quality.look(route.config.model, watched, route.reader.past())
+        except StoreError as error:
+            self.failed("read quarantines", error)
+        else:
+            self.answered("read quarantines")
 
     async def _claim(self, route: ServedRoute) -> None:
         """Tells who attributes the engines' counters which classes made how many tokens."""

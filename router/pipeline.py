@@ -21,6 +21,7 @@ from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
+from router.sentinel.repeats import Ear, Sentinel
 from router.tenants.book import Tenants
 from router.tenants.model import Tenant
 from router.tenants.quotas import Bill, Quotas
@@ -95,6 +96,7 @@ class Pipeline:
         tenants: Tenants,
         quotas: Quotas,
         rules: Callable[[], Rules],
+        sentinel: Sentinel,
         response_headers: bool,
     ) -> None:
         self._routes = routes
@@ -103,6 +105,7 @@ class Pipeline:
         self._tenants = tenants
         self._quotas = quotas
         self._rules = rules
+        self._sentinel = sentinel
         self._classifier = classifier
         self._clock = clock
         self.response_headers = response_headers
@@ -153,12 +156,14 @@ class Pipeline:
             experiment=placed.told,
         )
         decision = route.chooser.choose(request, ctx.classification, ctx.segment, placed.scope)
+        ear = self._sentinel.ear(route.facts, ctx, decision.arm_id, guest.tenant.sentinel)
         await route.relay.run(
             ctx,
             decision,
             sink,
             extra=partial(self._own_headers, ctx),
-            finish=partial(self._finish, route, ctx, decision, guest),
+            finish=partial(self._finish, route, ctx, decision, guest, ear=ear),
+            heard=None if ear is None else ear.hear,
         )
 
     async def _balance(
@@ -206,8 +211,13 @@ class Pipeline:
         decision: Decision,
         guest: Guest,
         outcome: Outcome,
+        *,
+        ear: Ear | None,
     ) -> None:
         guest.pays(outcome)
+        self._sentinel.served(route.facts.model, outcome)
+        if ear is not None:
+            ear.done(outcome, self._clock.monotonic())
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
 

@@ -48,6 +48,10 @@ from router.relay.wire.upstream import WireUpstream
 from router.selection.chooser import Chooser
 from router.selection.expectations import expectations
 from router.selection.plans import Plan, context_plan_steps, plan_steps
+from router.sentinel.evidence import Watched
+from router.sentinel.exchange import Baseline
+from router.sentinel.repeats import Sentinel
+from router.sentinel.service import Quality
 from router.simulate.load import load_priors
 from router.stores.base import SharedStore
 from router.tenants.book import TenantBook, plan_key
@@ -79,6 +83,10 @@ class Ground:
     """Experiments."""
     quotas: Quotas
     """Tokens that tenants may have."""
+    quality: Quality
+    """Quarantines."""
+    sentinel: Sentinel
+    """Repeats of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,7 @@ class Generation:
             tenants=self.tenants,
             quotas=ground.quotas,
             rules=lambda: ground.trials.rules,
+            sentinel=ground.sentinel,
             response_headers=config.listen.response_headers,
         )
         self._check_policies_of_tenants()
@@ -249,6 +258,21 @@ class Generation:
             model: Source(route.reader.past, route.reader.history)
             for model, route in self.routes.items()
         }
+
+    def baselines(self) -> dict[str, Baseline]:
+        """Who is asked again, by model."""
+        return {
+            model: Baseline(route.servers.facts, route.servers.fleet, route.servers.upstream)
+            for model, route in self.routes.items()
+        }
+
+    def watched(self, route: ServedRoute) -> Watched | None:
+        """What of a route is judged; None where nothing can be, or nobody wants it."""
+        facts, sentinel = route.servers.facts, route.config.sentinel
+        others = len(facts.pools) - 1
+        if not others or not sentinel.quarantine:
+            return None
+        return Watched(facts.baseline, others * len(self.class_ids), sentinel.quarantine_s)
 
     def plan_steps(
         self, route: ServedRoute, policy: Policy | ContextPolicy, past: Past, wall: float
@@ -340,7 +364,13 @@ class Generation:
         parts = RouteParts(
             facts=servers.facts,
             segments=segments,
-            chooser=Chooser(servers.facts, servers.fleet, plan, uniform=ground.rng.random),
+            chooser=Chooser(
+                servers.facts,
+                servers.fleet,
+                plan,
+                uniform=ground.rng.random,
+                quarantined=ground.quality.barred(route.model),
+            ),
             relay=servers.relay,
             recorder=Recorder(
                 ground.writer,
@@ -410,7 +440,8 @@ def _told_apart_by(classify: Classify) -> tuple[object, ...]:
 
 
 def _same_servers(one: Route, other: Route) -> bool:
-    return one.model_copy(update={"policy": other.policy}) == other
+    same = {"policy": other.policy, "sentinel": other.sentinel}
+    return one.model_copy(update=same) == other
 
 
 def _stamp(classify: Classify) -> tuple[int, int] | None:

@@ -19,6 +19,9 @@ SegmentId = NewType("SegmentId", str)
 POOLED = SegmentId("")
 """Segment of all requests whose application is unknown or too small to be told apart."""
 
+GREEDY = SegmentId("greedy")
+"""Of those among them at temperature 0; it also stands before the hash of an application's."""
+
 SessionId = NewType("SessionId", str)
 """Conversation that a request seems to belong to: a hash of this process, never text."""
 

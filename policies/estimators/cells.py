@@ -21,7 +21,9 @@ from policies.estimators.increments import (
     FIXED_POINT,
     LATENCIES,
     MAX_HISTOGRAM,
+    REPEATS,
     STEP_FIELDS,
+    STRUCTURE,
     WHOLE,
     increments,
 )
@@ -36,7 +38,8 @@ __all__ = ["CellSums", "LogCostSums", "add", "add_counts", "arm_view", "incremen
 _PLAIN = frozenset(
     (
         *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "bad"),
-        *("checked", "invalid", "finished", "truncated"),
+        *STRUCTURE,
+        *REPEATS,
         *("drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early"),
         *(name for fields in STEP_FIELDS.values() for name in fields),
         *(f"status.{status}" for status in Status),

@@ -20,8 +20,15 @@ field                  sum of
 `source.<s>`           requests with a record of speculation, by where it came from
 `bad`                  requests whose record of speculation contradicted itself
 `checked`, `invalid`   answers whose demanded structure could be judged, and those that lack it
+`drawn`, `drawn.bad`   of `checked` and `invalid`, those of requests that chance alone sent there
 `finished`             answers that had to have a structure and told how they ended
 `truncated`            of these, those that were cut at the limit of length
+`repeat.n`             answers that were compared with the baseline's to the same request
+`repeat.<finding>`     of these, by what their first difference is (`router.sentinel.compare`)
+`repeat.worse`         those without the structure, or cut, where the baseline's was not
+`repeat.better`        the other way round
+`repeat.longer`        those longer than the baseline's by more than a tenth
+`repeat.shorter`       the other way round
 `held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
 `e2e.<i>`              the same, of streamed answers
@@ -87,8 +94,19 @@ _TTFT, _TPOT, _E2E, _QUEUE, _OVER = (
     tuple(f"{name}.{index}" for index in range(histogram.MAX_INDEX + 1)) for name in LATENCIES
 )
 _COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
+STRUCTURE = ("checked", "invalid", "finished", "truncated", "drawn", "drawn.bad")
+"""Fields of answers that had to have a structure."""
+
+REPEATS = (
+    *("repeat.n", "repeat.same", "repeat.tie", "repeat.unread"),
+    *("repeat.odd", "repeat.control", "repeat.unstable"),
+    *("repeat.worse", "repeat.better", "repeat.longer", "repeat.shorter"),
+)
+"""Fields of answers that were compared with the baseline's to the same request."""
+
 _EFFECTS = frozenset(
     (
+        *("drawn", "drawn.bad"),
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
     )
@@ -152,6 +170,7 @@ def _add_structure(sums: dict[str, int], trial: Trial) -> None:
     """Shares of answers, so what none of them did has no field, and the number of them has one."""
     for value, bad, of, fault in (
         (trial.valid, False, "checked", "invalid"),
+        (trial.valid if trial.by_chance else None, False, "drawn", "drawn.bad"),
         (trial.truncated, True, "finished", "truncated"),
     ):
         if value is not None:

@@ -28,6 +28,9 @@ HALF_LIFE_S: Final = 3600.0
 them forgotten at once; with a quarter of it an arm that loses is tried again and again where
 requests are rare (docs/policies.md)."""
 
+GREEDY: Final = "greedy"
+"""Requests at temperature 0, of whose drafts more is accepted; a proxy tells them apart as well."""
+
 _NEWS: Final = (500, 16)
 """With so many answers behind, so many more are waited for before all is prepared anew: a saving of
 the simulation in worlds where requests are rare."""
@@ -93,17 +96,20 @@ def arms_of(spec: WorldSpec) -> tuple[Arm, ...]:
 
 
 def part_of(ask: Ask) -> str:
-    """The application within its language: the finest thing a proxy tells apart.
+    """The application within its language, within how the answer is sampled.
+
+    That is the finest thing a proxy tells apart.
 
     Example:
         >>> from policies.types import ClassId
         >>> ask = Ask(0, 0.0, ClassId("chat"), 10, "chat-3@fr", True, 0, 0, None)
         >>> part_of(ask)
-        'fr/chat-3'
+        'greedy/fr/chat-3'
     """
     language = language_of(ask.template)
     application = ask.template.partition("@")[0]
-    return f"{language}/{application}" if language else application
+    levels = (GREEDY if ask.greedy else "", language, application)
+    return "/".join(level for level in levels if level)
 
 
 def moment_of(ask: Ask, loads: Sequence[PoolLoad]) -> Moment:
@@ -114,4 +120,5 @@ def moment_of(ask: Ask, loads: Sequence[PoolLoad]) -> Moment:
         load=tuple(load.load if load.up else 0 for load in loads),
         prompt_tokens=ask.prompt_tokens,
         cached_tokens=tuple(load.cached_tokens for load in loads),
+        ahead_tokens=tuple(load.ahead_tokens for load in loads),
     )

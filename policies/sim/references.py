@@ -109,12 +109,14 @@ class OracleTruth(_Foreseeing):
     It predicts from the parameters of the world: what waits, prefill, and steps at the batch the
     request would join. `foresee`: it knows the request's own acceptance and length; else only
     what is so for its class on average. `altruism`: how much of the time that others lose to the
-    request counts as its own.
+    request counts as its own. `patience`: how much more a second before the first token counts.
     """
 
-    def __init__(self, *, foresee: bool = False, altruism: float = 0.0) -> None:
+    def __init__(
+        self, *, foresee: bool = False, altruism: float = 0.0, patience: float = 0.0
+    ) -> None:
         super().__init__()
-        self._foresee, self._altruism = foresee, altruism
+        self._foresee, self._altruism, self._patience = foresee, altruism, patience
 
     def choose(self, ask: Ask, loads: Sequence[PoolLoad]) -> Choice:
         """Pick the least expected time."""
@@ -138,7 +140,8 @@ class OracleTruth(_Foreseeing):
         )
         prompt = arrival.request.prompt_tokens - load.cached_tokens
         prefill = prompt * spec.cost.prefill_per_token_s
-        own = _queue_s(spec, replica, load, joined * steps) + prefill + joined * (steps + 1.0)
+        first = _queue_s(spec, replica, load, joined * steps) + prefill + joined
+        own = first + joined * steps + self._patience * first
         if self._altruism == 0.0 or others == 0:
             return own
         harm = min(others, load.slots) * (prefill + (joined - alone) * steps)

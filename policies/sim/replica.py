@@ -85,6 +85,15 @@ class Replica:
         """Requests in its queue."""
         return len(self._serving) - self.engine.running
 
+    @property
+    def ahead_tokens(self) -> int:
+        """Tokens of prompts that are there and have no answer yet."""
+        return sum(
+            serving.arrival.request.prompt_tokens - serving.cached_tokens
+            for serving in self._serving.values()
+            if serving.first_s is None
+        )
+
     def up(self, at_s: float) -> bool:
         """Whether it answers."""
         return at_s >= self.up_from_s

@@ -44,6 +44,8 @@ class PoolLoad:
     """Of that server."""
     cached_tokens: int
     """Tokens of this prompt that need no prefill there."""
+    ahead_tokens: int
+    """Tokens of prompts that are there and have no answer yet."""
 
 
 @value

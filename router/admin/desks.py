@@ -9,6 +9,7 @@ from router.config.models import Config
 from router.experiments.checks import check_plan
 from router.experiments.desk import ExperimentDesk
 from router.experiments.holdout import month_of_all
+from router.sentinel.desk import QuarantineDesk
 from router.stores.base import SharedStore
 from router.tenants.keyring import KeyDesk
 
@@ -28,6 +29,7 @@ def desks_of(
         KeyDesk(store, prefix, wall),
         ExperimentDesk(store, prefix, wall, lambda plan: check_plan(plan, config())),
         lambda: frozenset(tenant.id for tenant in config().tenants.known),
+        QuarantineDesk(store, prefix, wall, lambda: [route.model for route in config().routes]),
         lambda month: month_of_all(
             store, prefix, [route.model for route in config().routes], month
         ),

@@ -1,4 +1,4 @@
-"""Paths of the admin port by which operators manage keys of tenants and experiments.
+"""Paths of the admin port by which operators manage keys, experiments and quarantines.
 
 `GET /api/openapi.json` describes them, out of the same table that serves them.
 """
@@ -22,6 +22,7 @@ from router.experiments.forecast import DEFAULT_EFFECT
 from router.experiments.model import ExperimentName
 from router.experiments.report import markdown
 from router.experiments.rollout import TransitionError
+from router.sentinel.desk import QuarantineDesk, UnknownQuarantineError, cell_name
 from router.tenants.keyring import KeyDesk
 from router.tenants.keys import KeyOrderError
 from router.types import TenantId
@@ -76,6 +77,14 @@ class RotateOrder(BaseModel):
     grace_s: float = Field(86_400.0, ge=0, le=90 * 86_400, description="In seconds.")
 
 
+class LiftOrder(Order):
+    """Which pool may serve a class again."""
+
+    model: str = Field(min_length=1, max_length=256)
+    pool: str = Field(min_length=1, max_length=256)
+    class_id: str = Field(alias="class", min_length=1, max_length=256)
+
+
 class Nothing(BaseModel):
     """No member."""
 
@@ -90,6 +99,7 @@ class Desks:
     experiments: ExperimentDesk
     tenants: Callable[[], frozenset[str]]
     """Tenants that are configured now."""
+    quarantines: QuarantineDesk
     holdout: Callable[[str], Awaitable[object]]
     """What was saved in a month, by model and tenant."""
     wall: Callable[[], float]
@@ -173,6 +183,15 @@ async def _switch(desks: Desks, _: Mapping[str, str], order: SwitchOrder) -> Ans
     return 200, await desks.experiments.switch(on=order.on, who=order.who, why=order.why)
 
 
+async def _quarantines(desks: Desks, _: Mapping[str, str], __: Any) -> Answer:
+    return 200, await desks.quarantines.listed()
+
+
+async def _lift(desks: Desks, _: Mapping[str, str], order: LiftOrder) -> Answer:
+    cell = cell_name(order.pool, order.class_id)
+    return 200, await desks.quarantines.lift(order.model, cell, order.who, order.why)
+
+
 async def _holdout(desks: Desks, at: Mapping[str, str], _: Any) -> Answer:
     month = at["month"]
     if _MONTH.fullmatch(month) is None:
@@ -180,6 +199,7 @@ async def _holdout(desks: Desks, at: Mapping[str, str], _: Any) -> Answer:
     return 200, {"month": month, "models": await desks.holdout(month)}
 
 
+_UNKNOWN = (UnknownExperimentError, UnknownQuarantineError)
 _ONE = "/api/experiments/{name}"
 
 PATHS = (
@@ -208,6 +228,8 @@ PATHS = (
     _Path("POST", f"{_ONE}/pause", "Treat nobody for a while.", Order, _pause),
     _Path("POST", f"{_ONE}/resume", "Go on.", Order, _resume),
     _Path("POST", f"{_ONE}/stop", "End it; everybody is back on the control.", Order, _stop),
+    _Path("GET", "/api/quarantine", "What is quarantined, and why.", None, _quarantines),
+    _Path("POST", "/api/quarantine/lift", "Let a pool serve a class again.", LiftOrder, _lift),
     _Path("GET", "/api/holdout/{month}", "What was saved, by tenant.", None, _holdout),
     _Path("POST", "/api/speculation", "Turn speculation off or on.", SwitchOrder, _switch),
 )
@@ -253,7 +275,7 @@ def openapi() -> dict[str, Any]:
         paths.setdefault(path.path, {})[path.method.lower()] = said
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Specroute: tenants and experiments", "version": __version__},
+        "info": {"title": "Specroute: tenants, experiments, quarantines", "version": __version__},
         "paths": paths,
         "components": {"schemas": schemas},
     }
@@ -270,8 +292,8 @@ def _handler(desks: Desks, path: _Path) -> Callable[[web.Request], Awaitable[web
             status, told = await path.act(desks, request.match_info, order)
         except (PlanError, ValidationError, ValueError) as error:
             status, told = 422, {"error": _words(error)}
-        except (UnknownExperimentError, TransitionError, KeyOrderError) as error:
-            status = 404 if isinstance(error, UnknownExperimentError) else 409
+        except (*_UNKNOWN, TransitionError, KeyOrderError) as error:
+            status = 404 if isinstance(error, _UNKNOWN) else 409
             told = {"error": str(error)}
         except StoreError as error:
             status, told = 503, {"error": f"the store does not answer: {error}"}

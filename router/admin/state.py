@@ -25,7 +25,9 @@ from router.fleet.identify import differences, mismatches
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import ReplicaState
 from router.selection.plans import Plan
-from router.types import SegmentId
+from router.sentinel.desk import quarantines_json
+from router.sentinel.model import Book, CellName, Quarantine
+from router.types import POOLED, SegmentId
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,6 +40,9 @@ _LOAD_BANDS = (
     f"{MOST[-1] + 1}+",
 )
 """Requests at a server, by the number of their band."""
+
+
+_NOTHING_KNOWN = Book()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,8 @@ class RouteState:
     """Why the servers of a pool could not be looked for, by arm."""
     identities: Mapping[Replica, EngineIdentity] = field(default_factory=dict)
     """What the servers are that have told."""
+    quality: Book = _NOTHING_KNOWN
+    """Cells whose answers are damaged."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -115,7 +122,11 @@ def route_json(state: RouteState) -> dict[str, Any]:
         "pools": [_pool_json(state, arm) for arm in snapshot.arms],
         "classes": [_class_json(state, class_id) for class_id in snapshot.classes],
         "policy_failed_for": list(plan.spoiled),
-        "events": [_event_json(event) for event in snapshot.events],
+        "quarantines": quarantines_json(state.quality),
+        "events": [
+            *(_event_json(event) for event in snapshot.events),
+            *(_quarantine_event(*item) for item in state.quality.quarantines.items()),
+        ],
     }
 
 
@@ -214,6 +225,22 @@ def _event_json(event: Event) -> dict[str, Any]:
         },
         "level": event.level,
         "change": _change_json(event.change) if event.change else None,
+        "why": None,
+    }
+
+
+def _quarantine_event(cell: CellName, held: Quarantine) -> dict[str, Any]:
+    arm_id, class_id = cell
+    return {
+        "time": held.at if held.ended is None else held.ended,
+        "kind": "quarantine" if held.lasts else "probation",
+        "class": class_id,
+        **_part_name(POOLED),
+        "pool": arm_id,
+        "time_ratio": None,
+        "level": None,
+        "change": None,
+        "why": held.why,
     }
 
 
@@ -287,6 +314,7 @@ def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
         "queue_s": _quantiles_json(cell.latency["queue"]),
         "overhead_s": _quantiles_json(cell.latency["over"]),
         "structure": _flat(cell.structure),
+        "repeats": dict(cell.repeats),
         **_comparison_json(cell.comparison),
     }
 

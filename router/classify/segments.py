@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b, blake2s
 from typing import TYPE_CHECKING, Final
 
 from router.classify.application import client_kind, system_head, tool_names
-from router.types import POOLED, SegmentId
+from router.types import GREEDY, POOLED, SegmentId
 
 if TYPE_CHECKING:
     from router.clock import Clock
@@ -83,6 +83,8 @@ def _masked_word(word: str) -> str:
 class Fingerprints:
     """Hashes applications with a key; without one all are `POOLED`.
 
+    Requests at temperature 0 are told apart from the others of their application.
+
     The last hashes are kept by a keyed digest of what they were made from.
 
     Args:
@@ -106,26 +108,36 @@ class Fingerprints:
         self._cache.clear()
 
     def of(self, request: ParsedRequest) -> SegmentId:
-        """Return the hash of a request's application, or `POOLED` where nothing tells it."""
+        """Return the hash of a request's application, or `POOLED` where nothing tells it.
+
+        At temperature 0 `GREEDY`, and a dash where the hash follows, stand before it.
+        """
         if self._key is None:
             return POOLED
+        greedy = _greedy(request.fields)
         system = system_head(request.fields, RAW_CHARS)
         tools = sorted(tool_names(request.fields))
         if not tools and (not system or system.isspace()):
-            return POOLED
+            return GREEDY if greedy else POOLED
         client = client_kind(request.headers)
         digest = blake2b(_bytes(client, tools, system), key=self._key, digest_size=16).digest()
         found = self._cache.get(digest)
         if found is not None:
             self._cache.move_to_end(digest)
-            return found
+            return SegmentId(f"{GREEDY}-{found}") if greedy else found
         # The names' digits go as well: tools that are made on the fly are numbered.
         names = [_NUMBERED.sub("#", name) for name in tools]
         made = blake2s(_bytes(client, names, masked(system)), key=self._key, digest_size=5)
         segment = self._cache[digest] = SegmentId(made.hexdigest())
         if len(self._cache) > CACHED:
             self._cache.popitem(last=False)
-        return segment
+        return SegmentId(f"{GREEDY}-{segment}") if greedy else segment
+
+
+def _greedy(fields: Mapping[str, object]) -> bool:
+    """Whether the likeliest token is asked for at each place: far more of drafts is accepted."""
+    temperature = fields.get("temperature")
+    return isinstance(temperature, int | float) and temperature == 0
 
 
 def _bytes(client: str, tools: Sequence[str], system: str) -> bytes:

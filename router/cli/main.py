@@ -20,7 +20,7 @@ from router.cli.classify import app as classify_app
 from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.explain import explanation
-from router.cli.orders import experiment_app, tenant_app
+from router.cli.orders import experiment_app, quarantine_app, tenant_app
 from router.cli.recommend import recommend_command
 from router.cli.replay import replay_command
 from router.cli.report import markdown, report
@@ -55,6 +55,7 @@ app = typer.Typer(
 app.add_typer(classify_app, name="classify")
 app.add_typer(tenant_app, name="tenant")
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(quarantine_app, name="quarantine")
 app.command("simfleet")(simfleet)
 app.command()(doctor)
 app.command("recommend")(recommend_command)

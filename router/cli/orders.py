@@ -1,4 +1,4 @@
-"""`specroute tenant` and `specroute experiment`: orders to a running proxy, over its admin port."""
+"""`specroute tenant`, `experiment` and `quarantine`: orders to a proxy over its admin port."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ tenant_app = typer.Typer(help="Tenants of a running proxy.", no_args_is_help=Tru
 key_app = typer.Typer(help="API keys of tenants; only hashes are kept.", no_args_is_help=True)
 experiment_app = typer.Typer(help="Roll speculation out, and stop it.", no_args_is_help=True)
 tenant_app.add_typer(key_app, name="key")
+quarantine_app = typer.Typer(
+    help="Pools that get no requests of a class because they damage its answers."
+)
 
 _Url = Annotated[
     str,
@@ -291,3 +294,48 @@ def holdout_command(
                 f"{model}  {tenant}  {gain_text(of['gain'])}; "
                 f"{of['held_out']} held out, {of['others']} not"
             )
+
+
+# --- Quarantines ----------------------------------------------------------------------------------
+
+
+@quarantine_app.callback(invoke_without_command=True)
+def list_quarantines(
+    context: typer.Context, url: _Url = _DEFAULT_URL, *, json_: _Json = False
+) -> None:
+    """Show what is quarantined, and why."""
+    if context.invoked_subcommand is not None:
+        return
+    told = order(url, "GET", "/api/quarantine")
+    if json_:
+        _dump(told)
+        return
+    lines = [
+        f"{model}  {_quarantine_line(of)}"
+        for model, shown in told["models"].items()
+        for of in shown["quarantines"]
+    ]
+    _say("\n".join(lines) or "nothing is quarantined")
+
+
+def _quarantine_line(of: dict[str, Any]) -> str:
+    until = "until it is lifted"
+    if of["state"] == "probation":
+        until = "serves again"
+    elif of["until"] is not None:
+        until = f"until {datetime.fromtimestamp(of['until'], UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{of['pool']}  {of['class']}  {of['state']}, {until}  {of['why']}"
+
+
+@quarantine_app.command("lift")
+def lift_command(
+    model: Annotated[str, typer.Argument(help="The route.")],
+    pool: Annotated[str, typer.Argument(help="The pool.")],
+    class_: Annotated[str, typer.Argument(metavar="CLASS", help="The class.")],
+    url: _Url = _DEFAULT_URL,
+    why: _Why = "",
+) -> None:
+    """Let a pool serve a class again; what was found before does not count any more."""
+    cell = {"model": model, "pool": pool, "class": class_}
+    order(url, "POST", "/api/quarantine/lift", _order(**cell, why=why))
+    _say(f"{pool} serves {class_} of {model} again")

@@ -144,6 +144,11 @@ def _latest(route: dict[str, Any]) -> list[dict[str, Any]]:
 def _event(event: dict[str, Any]) -> Text:
     if event["change"] is not None:
         return _drift(event, event["change"])
+    if event.get("why"):
+        quarantined = event["kind"] == "quarantine"
+        what = "gets no requests of" if quarantined else "serves again, on probation,"
+        line = f"pool {event['pool']} {what} {event['class']}: {event['why']}"
+        return Text(line, "red" if quarantined else "yellow")
     ratio = event["time_ratio"]
     figures = f"{ratio['value']:.2f} times ({ratio['low']:.2f} … {ratio['high']:.2f})"
     if event["kind"] == "class_splits":

@@ -723,7 +723,7 @@ class Policy(Model):
     """How traffic is shared out."""
 
     name: str = Field(
-        "thompson",
+        "net_gain",
         description=(
             "net_gain, linear, thompson, epsilon_greedy, ucb, exp3, rules or fixed; see "
             "docs/policies.md."
@@ -731,6 +731,50 @@ class Policy(Model):
     )
     parameters: dict[str, object] = Field(
         default_factory=dict, description="Parameters of that policy; see docs/policies.md."
+    )
+
+
+class Sentinel(Model):
+    """Whether answers are compared with the baseline's; see docs/quality.md."""
+
+    share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description=(
+            "Share of the greedy requests (temperature 0) of speculative pools that is asked of "
+            "the baseline again, in the background; 0 for none. Their text is kept nowhere."
+        ),
+    )
+    max_cost: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="Time that this may take, as a share of the time of all answers of the route.",
+    )
+    max_load: int = Field(
+        2,
+        ge=1,
+        le=1000,
+        description=(
+            "Most requests at a server of the baseline, this one included, at which it is asked."
+        ),
+    )
+    quarantine: bool = Field(
+        default=True,
+        description=(
+            "Whether a pool gets no more requests of a class in which its answers are found to be "
+            "damaged more often than the baseline's."
+        ),
+    )
+    quarantine_s: float | None = Field(
+        86_400.0,
+        gt=0,
+        le=30 * 86_400,
+        description=(
+            "How long at first, in seconds; twice as long each time in a row. null for until it "
+            "is lifted."
+        ),
     )
 
 
@@ -766,6 +810,9 @@ class Route(Model):
         ),
     )
     policy: Policy = Field(default_factory=Policy, description="How its traffic is shared out.")
+    sentinel: Sentinel = Field(
+        default_factory=Sentinel, description="Whether its answers are watched for damage."
+    )
     pools: tuple[Pool, ...] = Field(min_length=1, description="Pools that serve the model.")
 
     @model_validator(mode="after")
@@ -819,6 +866,12 @@ class Tenant(Model):
     )
     holdout: float | None = Field(
         None, ge=0, le=0.5, description="Instead of tenants.holdout; 0 for none."
+    )
+    sentinel: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Instead of the route's sentinel.share; 0: its requests are never repeated.",
     )
 
     @field_validator("id")

@@ -6,7 +6,7 @@ are many, so only some of them are brought up to date at each look, in turn; who
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -26,11 +26,11 @@ from policies.estimators.knowledge import (
 )
 from policies.estimators.load import BANDS, PARTS
 from policies.estimators.window import exponential_weight
-from policies.knowledge import Belief, Knowledge
+from policies.knowledge import Belief, Knowledge, parent
 from policies.types import Arm, ArmId, ClassId, Counts, FloatArray
 from router.estimates.layout import BLOCK_S, COMMON, COPYING, Cells, segment_of
 from router.estimates.reader import Past
-from router.types import SegmentId
+from router.types import GREEDY, SegmentId
 
 PARTS_A_LOOK = 16
 """Parts brought up to date at a time. Judgement: at a look a second, 128 of them take eight."""
@@ -48,9 +48,25 @@ def policy_part(part: SegmentId) -> str:
     Example:
         >>> policy_part(SegmentId("a1+")), policy_part(SegmentId("a1")), policy_part(SegmentId("+"))
         ('+/a1', 'a1', '+')
+        >>> policy_part(SegmentId("greedy-a1+")), policy_part(SegmentId("greedy"))
+        ('+/greedy/a1', 'greedy')
     """
-    segment = segment_of(part)
-    return f"{COPYING}/{segment}" if segment and part.endswith(COPYING) else str(part)
+    greedy, dash, application = segment_of(part).partition("-")
+    levels = (greedy, application) if greedy == GREEDY and dash else (segment_of(part),)
+    copying = COPYING if part.endswith(COPYING) else ""
+    return "/".join(level for level in (copying, *levels) if level)
+
+
+def _up(name: str) -> Iterator[str]:
+    """A part and what it is a part of; the whole class has sums of its own.
+
+    Example:
+        >>> list(_up("+/greedy/a1")), list(_up(""))
+        (['+/greedy/a1', '+/greedy', '+'], [''])
+    """
+    yield name
+    while name := parent(name):
+        yield name
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +123,10 @@ class Knowing:
             held[class_id, ""] = self._belief(class_id, "", rows, since[class_id])
             yield
         wanted = [
-            (class_id, policy_part(part))
+            (class_id, name)
             for class_id in classes
             if class_id in since
-            for part in sorted(parts.get(class_id, ()))
+            for name in sorted({n for p in parts.get(class_id, ()) for n in _up(policy_part(p))})
         ]
         yield from self._look_at_parts(wanted, blocks, ages, since, held)
         self._beliefs = held
@@ -183,8 +199,10 @@ class Knowing:
                 row = costs.setdefault(class_id, np.zeros((3, size, BANDS)))
                 row[:, a, band] += band_costs(sums)
             elif a is not None and class_id != COMMON:
-                key = (class_id, policy_part(part))
-                rows.setdefault(key, np.zeros((len(FIELDS), size)))[:, a] += _values(sums, FIELDS)
+                values = _values(sums, FIELDS)
+                for name in _up(policy_part(part)):
+                    row = rows.setdefault((class_id, name), np.zeros((len(FIELDS), size)))
+                    row[:, a] += values
             if count % _CELLS_PER_STEP == 0:
                 yield
         return _Laid(rows, steps, prefill, costs)

@@ -50,6 +50,7 @@ from router.estimates.summary import (
     Structure,
     acceptance_of,
     latencies,
+    repeats_of,
     tails,
     whole_answers,
 )
@@ -299,6 +300,7 @@ class SnapshotBuilder:
                 whole=whole_answers(durations, index),
                 comparison=compared,
                 structure=Structure.of(cell),
+                repeats=repeats_of(cell),
             )
             yield
         return cells

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from policies.estimators.acceptance import alpha_from_tau
 from policies.estimators.cells import CellSums
-from policies.estimators.increments import LATENCIES, STEP_FIELDS
+from policies.estimators.increments import LATENCIES, REPEATS, STEP_FIELDS
 from policies.estimators.quantiles import SHOWN, Blocks, Quantile, shown
 from policies.estimators.tails import TailRatio, tail_ratio
 from policies.estimators.tau import Tau, tau_of
@@ -156,6 +156,7 @@ class CellSummary:
         whole: Durations of whole answers by band of their length.
         comparison: None for the baseline, which everything is compared with.
         structure: Answers that had to have one.
+        repeats: Answers that were compared with the baseline's, by finding; empty for none.
     """
 
     arm_id: ArmId
@@ -169,6 +170,7 @@ class CellSummary:
     whole: Mapping[str, Quantiles]
     comparison: Comparison | None
     structure: Structure
+    repeats: Mapping[str, int]
 
     @property
     def acceptance_length(self) -> float | None:
@@ -189,6 +191,13 @@ class CellSummary:
     def verdict(self) -> Verdict | None:
         """Verdict, None for the baseline."""
         return self.comparison.verdict if self.comparison else None
+
+
+def repeats_of(cell: CellSums) -> dict[str, int]:
+    """What came of comparisons with the baseline, by name."""
+    if not cell.plain.get("repeat.n"):
+        return {}
+    return {name.removeprefix("repeat."): cell.plain.get(name, 0) for name in REPEATS}
 
 
 def acceptance_of(

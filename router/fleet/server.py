@@ -16,6 +16,8 @@ from router.fleet.model import Replica
 
 _SMALLEST_SHARE = 0.1
 """Of its load that a server gets when it has just come."""
+_SPARE = 16
+"""Leases that are over and may stand among those waiting for a first piece."""
 _FAILING = 1000.0
 """Requests that a failure not yet made good counts as: a server that fails fast looks idle."""
 
@@ -52,6 +54,7 @@ class Lease:
     """Requests at the server when this one came, itself included."""
     waiting: int | None = None
     """Of these, how many the engine last said it had not begun; None where it does not tell."""
+    prompt_bytes: int = 0
 
     def release(self) -> None:
         """The request is over, however it ended; more calls change nothing."""
@@ -65,6 +68,7 @@ class Server:
 
     __slots__ = (
         "_elsewhere",
+        "_fresh",
         "_limits",
         "_progress",
         "_ramp_from",
@@ -99,6 +103,8 @@ class Server:
         self.breaker = Breaker(limits.breaker)
         self.cooling = Cooling(limits.cooling)
         self.leases: set[Lease] = set()
+        self._fresh: list[Lease] = []
+        """Streams that had sent nothing when this was last looked at."""
         self.gauges = UNKNOWN
         self._elsewhere = 0
         """Requests that the engine told of and that were not ours when it did."""
@@ -150,6 +156,16 @@ class Server:
         """Requests that one would find here that came now, itself included."""
         return len(self.leases) + 1 + self._elsewhere
 
+    @property
+    def bytes_ahead(self) -> int:
+        """Bytes of the requests for streams that have sent nothing yet: prompts to be worked on."""
+        if not self._fresh:
+            return 0
+        self._fresh = [
+            lease for lease in self._fresh if lease.touched is None and lease.server is not None
+        ]
+        return sum(lease.prompt_bytes for lease in self._fresh)
+
     def share(self, now: float) -> float:
         """Load that it should carry, relative to others: its weight, less while it starts."""
         if self._ramp_from is None:
@@ -168,7 +184,7 @@ class Server:
 
     # --- What happens -------------------------------------------------------------------------
 
-    def begin(self, now: float, *, streamed: bool = True) -> Lease:
+    def begin(self, now: float, *, streamed: bool = True, prompt_bytes: int = 0) -> Lease:
         """A request goes there.
 
         Its load is the larger of what is ours and what the engine told, where the latter is brought
@@ -182,7 +198,12 @@ class Server:
             streamed=streamed,
             load=self.meets,
             waiting=self.gauges.waiting,
+            prompt_bytes=prompt_bytes,
         )
+        if streamed:
+            if len(self._fresh) > 2 * len(self.leases) + _SPARE:
+                _ = self.bytes_ahead
+            self._fresh.append(lease)
         if self._resting:
             lease.probe = self.breaker.begin_probe(now)
         self.leases.add(lease)
@@ -244,7 +265,7 @@ class Server:
         """
         self.life = old.life
         self.up, self.draining, self.stalled = old.up, old.draining, old.stalled
-        self.leases = old.leases
+        self.leases, self._fresh = old.leases, old._fresh
         self.gauges = old.gauges
         self.told_load = old.told_load
         self._elsewhere = old._elsewhere

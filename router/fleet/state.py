@@ -94,6 +94,8 @@ class Prospect:
     """Requests at the server that would take it, itself included; 0 where there is no server."""
     cached: float = 0.0
     """Share of its prompt that this server has seen lately, in [0, 1]."""
+    bytes_ahead: int = 0
+    """Of requests at that server whose streams have sent nothing yet."""
 
 
 _NOBODY = Prospect()
@@ -201,7 +203,7 @@ class FleetState:
             return None
         if pool.remembers:
             pool.table.keep(placement.prefix, chosen.life, now)
-        return chosen.begin(now, streamed=placement.streamed)
+        return chosen.begin(now, streamed=placement.streamed, prompt_bytes=placement.prompt_bytes)
 
     def prospects(self, prefix: tuple[int, ...], now: float | None = None) -> tuple[Prospect, ...]:
         """What a request would meet on each arm, in the route's order; nothing is placed.
@@ -391,18 +393,22 @@ def _prospect(pool: _PoolState, prefix: tuple[int, ...], now: float) -> Prospect
     if len(usable) > 1:
         best = min(usable, key=lambda server: cost(server.load(now), server.share(now)))
     if not (prefix and pool.remembers):
-        return Prospect(best.meets)
+        return _at(best)
     by_life = {server.life: server for server in usable}
     holders, matched = pool.table.match(prefix, by_life, now)
     if not holders:
-        return Prospect(best.meets)
+        return _at(best)
     if best.life in holders:
-        return Prospect(best.meets, matched)
+        return _at(best, matched)
     saved = pool.limits.weights.affinity * matched
     holder = min(map(by_life.__getitem__, holders), key=lambda server: server.load(now))
     if cost(holder.load(now), holder.share(now), saved) > cost(best.load(now), best.share(now)):
-        return Prospect(best.meets)
-    return Prospect(holder.meets, matched)
+        return _at(best)
+    return _at(holder, matched)
+
+
+def _at(server: Server, cached: float = 0.0) -> Prospect:
+    return Prospect(server.meets, cached, server.bytes_ahead)
 
 
 def _least_bad(pool: _PoolState, exclude: frozenset[ReplicaId], now: float) -> Server | None:

@@ -37,6 +37,10 @@ COUNTERS: dict[str, tuple[str, LabelNames]] = {
         "Answers that had to have a structure: valid, invalid, truncated, or unknown.",
         (*CELL, "result"),
     ),
+    "specroute_repeats": (
+        "Answers drawn to be compared with the baseline's, by what became of it.",
+        ("model", "pool", "result"),
+    ),
     "specroute_fallbacks": (
         "Requests served by the baseline because the chosen pool did not answer.",
         ("model", "pool"),
@@ -102,6 +106,10 @@ GAUGES: dict[str, tuple[str, LabelNames]] = {
     "specroute_speculation_off": (
         "1 while the kill switch is thrown: all requests decode plainly.",
         (),
+    ),
+    "specroute_quarantined": (
+        "1 for a pool that gets no requests of a class because its answers are damaged.",
+        CELL,
     ),
     "specroute_experiment_share": (
         "Share of an experiment's units that is treated; 0 where this process left the treatment.",

@@ -151,6 +151,7 @@ def _moment_json(moment: Moment | None) -> dict[str, Any] | None:
         "prompt_tokens": moment.prompt_tokens,
         "cached_tokens": moment.cached_tokens,
         "output_tokens": moment.output_tokens,
+        "ahead_tokens": moment.ahead_tokens,
     }
 
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from policies.types import ClassId, Status
+from policies.types import ArmId, ClassId, Status
 from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.catalog import COUNTERS, GAUGES, HISTOGRAMS
@@ -87,6 +87,7 @@ class Metrics:
         self.admission_left = self._counter("specroute_admission_left")
         self.queue = self._durations("specroute_queue_seconds").series(())
         self.structured = self._counter("specroute_structured_answers")
+        self.repeats = self._counter("specroute_repeats")
         self.fallbacks = self._counter("specroute_fallbacks")
         self.excluded = self._counter("specroute_excluded_arms")
         self.unread = self._counter("specroute_unread_fields")
@@ -150,6 +151,10 @@ class Metrics:
         """Takes the outcome of a request that generates no text."""
         endpoint = ctx.request.endpoint.value
         self.balanced.labels(ctx.request.model, endpoint, outcome.status.value).inc()
+
+    def repeated(self, model: str, arm_id: ArmId, result: str) -> None:
+        """Takes what became of an answer that was drawn to be compared."""
+        self.repeats.labels(model, arm_id, result).inc()
 
     def refuse(self, reason: Reason) -> None:
         """Counts an error reply of ours."""

@@ -17,10 +17,12 @@ from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
 from router.experiments.cells import holdout_counts, side_cells, tried_sums
+from router.experiments.placing import OFF, PINNED, TRIED, WISHED
 from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
 from router.observe.decision_log import DecisionLog, DecisionRecord, decision_record
 from router.observe.metrics import Metrics
+from router.selection.eligibility import LOSSY, NO_SERVER, QUARANTINED
 from router.types import AttemptEnd, Decision, Outcome, RequestContext
 
 _log = logging.getLogger("specroute.recorder")
@@ -215,4 +217,19 @@ def _trial(
         held=held,
         valid=outcome.valid,
         truncated=outcome.truncated,
+        by_chance=outcome.valid is None or _by_chance(decision),
     )
+
+
+_CHOSEN = frozenset((PINNED, WISHED, TRIED, OFF))
+_FOR_ALL = frozenset((NO_SERVER, QUARANTINED, LOSSY))
+"""Reasons that hold for all requests of a class alike."""
+
+
+def _by_chance(decision: Decision) -> bool:
+    """Whether requests of all kinds had a chance to go there, so that arms can be compared by them.
+
+    Who is held out is drawn as well. Tenants pinned to a pool, and requests that some engines do
+    not serve, are of a kind of their own.
+    """
+    return decision.policy not in _CHOSEN and _FOR_ALL.issuperset(decision.excluded.values())

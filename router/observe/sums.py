@@ -43,6 +43,7 @@ GAUGE_SUMS: dict[str, Literal["sum", "least", "most", "mean"]] = {
     "specroute_store_late_made_tokens": "sum",
     "specroute_store_clock_skew_seconds": "mean",
     "specroute_speculation_off": "least",
+    "specroute_quarantined": "most",
     "specroute_experiment_share": "least",
     "specroute_experiment_missing_units": "sum",
     "specroute_background_errors": "sum",

@@ -78,11 +78,22 @@ def said_of(ctx: RequestContext, harvest: Harvest, copy: StreamCopy | None) -> S
     return None if answer is None else said_by(FACTS[ctx.request.endpoint].dialect, answer)
 
 
-def judged_of(ctx: RequestContext, harvest: Harvest, copy: StreamCopy | None) -> Judged:
-    """Whether an answer is what its request demanded, where that is structure; see `said_of`."""
+def judged_of(
+    ctx: RequestContext, harvest: Harvest, copy: StreamCopy | None, *, wanted: bool = False
+) -> tuple[Judged, Said | None]:
+    """Whether an answer has the structure that its request demands, and what it has said.
+
+    Args:
+        ctx: The request.
+        harvest: What watched the answer.
+        copy: Of what it said, of a stream of which one was made.
+        wanted: Whether somebody wants to know what it has said where no structure is demanded.
+    """
     demand = demand_of(ctx.request)
-    said = None if demand is None else said_of(ctx, harvest, copy)
-    return UNKNOWN if said is None or demand is None else judged(demand, said)
+    if demand is None and not wanted:
+        return UNKNOWN, None
+    said = said_of(ctx, harvest, copy)
+    return UNKNOWN if said is None or demand is None else judged(demand, said), said
 
 
 def tpot_of(harvest: Harvest, tokens: int | None) -> float | None:

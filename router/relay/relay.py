@@ -20,6 +20,7 @@ from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.state import FleetState, Lease, Placement, Seen
 from router.lifecycle import cancelled, in_background
 from router.outputs.judge import UNKNOWN
+from router.outputs.said import Said
 from router.relay.attempts import (
     FOLLOWS,
     MOST_LOST,
@@ -47,6 +48,7 @@ from router.types import (
 )
 
 FinishFn = Callable[[Outcome], None]
+HeardFn = Callable[[Said | None], None]
 
 _log = logging.getLogger("specroute.relay")
 
@@ -79,6 +81,7 @@ class Relay:
         *,
         extra: Callable[[PoolFacts | None], Headers],
         finish: FinishFn,
+        heard: HeardFn | None = None,
     ) -> None:
         """Serves the request.
 
@@ -88,11 +91,12 @@ class Relay:
             sink: Where the answer goes.
             extra: Our own response headers, given the pool that answered if one has.
             finish: Gets the outcome, once, on cancellation too.
+            heard: Gets what an answer has said that ended well, before that.
 
         Raises:
             RequestError: No server answered; nothing has been sent to the client yet.
         """
-        run = _Run(self, ctx, decision, sink, extra)
+        run = _Run(self, ctx, decision, sink, extra, heard=heard)
         try:
             await run.serve()
         except asyncio.CancelledError:
@@ -118,6 +122,7 @@ class _Run:
         "_decision",
         "_extra",
         "_goes_on",
+        "_heard",
         "_keep_alive",
         "_last",
         "_lost",
@@ -141,8 +146,11 @@ class _Run:
         decision: Decision,
         sink: ResponseSink,
         extra: Callable[[PoolFacts | None], Headers],
+        *,
+        heard: HeardFn | None,
     ) -> None:
         self._relay = relay
+        self._heard = heard
         self._ctx = ctx
         self._decision = decision
         self._sink = sink
@@ -434,6 +442,7 @@ class _Run:
             extra=self._extra(pool),
             now=self._relay.clock.monotonic,
             commit=self._commit,
+            heard=self._heard is not None,
         )
         try:
             broke_off = await transfer.run()
@@ -515,7 +524,11 @@ class _Run:
             if self._status is Status.OK:
                 reading = reading_of(transfer.pool, ctx, harvest)
                 cached_tokens = reading.cached_tokens
-                structure = judged_of(ctx, harvest, transfer.copy)
+                structure, said = judged_of(
+                    ctx, harvest, transfer.copy, wanted=self._heard is not None
+                )
+                if self._heard is not None:
+                    self._heard(said)
             if harvest.first_content_s is not None:
                 ttft_s = harvest.first_content_s - ctx.arrival_s
                 tpot_s = tpot_of(harvest, reading.tokens)

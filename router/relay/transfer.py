@@ -69,6 +69,7 @@ class Transfer:
         extra: Headers,
         now: Callable[[], float],
         commit: Callable[[Transfer], None],
+        heard: bool = False,
     ) -> None:
         """Args: `commit` is told that the first byte is here, and may raise to refuse it."""
         self.pool = pool
@@ -86,7 +87,8 @@ class Transfer:
             )
         self.copy: StreamCopy | None = None
         """Of what a stream says, where somebody will look at it."""
-        if isinstance(self.harvest, StreamHarvest) and demands_structure(ctx.request):
+        kept = heard or demands_structure(ctx.request)
+        if kept and isinstance(self.harvest, StreamHarvest):
             self.copy = StreamCopy(FACTS[ctx.request.endpoint].dialect)
         self.lease = lease
         self.response = response

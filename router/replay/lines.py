@@ -275,4 +275,5 @@ def _moment(
         prompt_tokens=int(told["prompt_tokens"]),
         cached_tokens=tuple(int(cached) for cached in told["cached_tokens"]),
         output_tokens=told.get("output_tokens"),
+        ahead_tokens=tuple(int(ahead) for ahead in told.get("ahead_tokens", ())),
     )

@@ -198,11 +198,13 @@ def _aligned(entry: Entry, moment: Moment, place: Mapping[ArmId, int]) -> Moment
     """The moment in the order of the log's arms; an arm that was not there has load 0."""
     if list(entry.probabilities) == list(place):
         return moment
-    load, cached = [0] * len(place), [0] * len(place)
-    for arm_id, here, there in zip(
-        entry.probabilities, moment.load, moment.cached_tokens, strict=True
+    load, cached, ahead = ([0] * len(place) for _ in range(3))
+    before = moment.ahead_tokens or (0,) * len(moment.load)
+    for arm_id, here, there, waits in zip(
+        entry.probabilities, moment.load, moment.cached_tokens, before, strict=True
     ):
-        load[place[arm_id]], cached[place[arm_id]] = here, there
+        at = place[arm_id]
+        load[at], cached[at], ahead[at] = here, there, waits
     return Moment(
         moment.class_id,
         moment.part,
@@ -210,6 +212,7 @@ def _aligned(entry: Entry, moment: Moment, place: Mapping[ArmId, int]) -> Moment
         moment.prompt_tokens,
         tuple(cached),
         moment.output_tokens,
+        tuple(ahead),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from policies.types import ArmId
+from policies.types import ArmId, ClassId
 from router.estimates.layout import part_of
 from router.fleet.affinity import prefix_of
 from router.fleet.model import RouteFacts
@@ -24,9 +24,24 @@ class Chooser:
     """Draws an arm for each request of one route."""
 
     def __init__(
-        self, route: RouteFacts, fleet: FleetState, plan: Plan, *, uniform: Callable[[], float]
+        self,
+        route: RouteFacts,
+        fleet: FleetState,
+        plan: Plan,
+        *,
+        uniform: Callable[[], float],
+        quarantined: Callable[[ClassId], Collection[ArmId]] = lambda _: (),
     ) -> None:
-        """Args: `uniform` draws from [0, 1)."""
+        """Draws from a plan that is replaced again and again.
+
+        Args:
+            route: Its route.
+            fleet: The route's servers.
+            plan: The first.
+            uniform: Draws from [0, 1).
+            quarantined: Arms that must not serve a class now.
+        """
+        self._quarantined = quarantined
         self._route = route
         self._fleet = fleet
         self._uniform = uniform
@@ -61,7 +76,8 @@ class Chooser:
         What is forced is not drawn, unless the mask forbids it: then it is as if nothing were.
         """
         plan = self.plan if scope.plan is None else self.others.get(scope.plan, self.plan)
-        excluded = excluded_arms(self._route, self._fleet, request, scope.rights)
+        barred = self._quarantined(classification.class_id)
+        excluded = excluded_arms(self._route, self._fleet, request, scope.rights, barred)
         if scope.forced is not None and self._may(scope.forced, excluded):
             return self._only(scope.forced, excluded, scope.why)
         part = part_of(segment, classification.copy_ratio)

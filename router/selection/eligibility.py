@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from policies.types import ArmId
 from router.fleet.model import PoolFacts, RouteFacts
@@ -14,20 +14,36 @@ LOSSY = "lossy_without_consent"
 NO_SERVER = "no_server_available"
 NOT_ITS_POOL = "pool_not_for_tenant"
 NOT_ITS_METHOD = "method_not_for_tenant"
+QUARANTINED = "quarantined"
 LOSSLESS_TENANT = "lossy_for_lossless_tenant"
 
 
 def excluded_arms(
-    route: RouteFacts, fleet: FleetState, request: ParsedRequest, rights: Rights = ALL
+    route: RouteFacts,
+    fleet: FleetState,
+    request: ParsedRequest,
+    rights: Rights = ALL,
+    quarantined: Collection[ArmId] = (),
 ) -> Mapping[ArmId, str]:
     """Arms that must not serve this request, with the reason.
+
+    Args:
+        route: Its route.
+        fleet: The route's servers.
+        request: It.
+        rights: Of its tenant.
+        quarantined: Arms whose answers to its class are damaged.
 
     No property of a request or of its tenant ever excludes the baseline: plain decoding serves
     everything. Only when none of its servers answers, and another arm's do, does it stand aside.
     """
     reasons: dict[ArmId, str] = {}
     for arm_id, pool in route.pools.items():
-        reason = None if arm_id == route.baseline else _refusal(route, pool, request, rights)
+        reason = None
+        if arm_id != route.baseline:
+            reason = _refusal(route, pool, request, rights)
+            if reason is None and arm_id in quarantined:
+                reason = QUARANTINED
         if reason is None and not fleet.available(arm_id):
             reason = NO_SERVER
         if reason is not None:

@@ -36,6 +36,7 @@ def moment_of(
         prompt_tokens=prompt,
         cached_tokens=tuple([int(prompt * prospect.cached) for prospect in prospects]),
         output_tokens=_limit(request),
+        ahead_tokens=tuple([prospect.bytes_ahead // _BYTES_PER_TOKEN for prospect in prospects]),
     )
 
 

@@ -37,6 +37,8 @@ class FaultKind(StrEnum):
     """Nothing is drafted any more."""
     DAMAGE_TOOLS = "damage_tools"
     """Arguments of tools are no JSON."""
+    DAMAGE_TEXT = "damage_text"
+    """A word in the middle of an answer is another one."""
     NO_METRICS = "no_metrics"
     """`/metrics` is not found."""
 

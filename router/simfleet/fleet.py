@@ -24,7 +24,6 @@ from router.simfleet.settings import EngineSettings, Kind, Record
 
 MODEL = "simulated"
 _KINDS = {"llama.cpp": Kind.LLAMACPP, **{kind.value: kind for kind in Kind}}
-_DEFAULT_FLOOR = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +225,10 @@ class SimFleet:
 
     def route(self, policy: dict[str, Any] | None = None) -> dict[str, Any]:
         """The route over the pools of the world."""
-        thompson = {"name": "thompson", "parameters": {"floor": _DEFAULT_FLOOR}}
         return {
             "model": self.options.model,
             "baseline": self.world.plain.name,
-            "policy": policy or thompson,
+            "policy": policy or {"name": "net_gain"},
             "pools": [self._pool(pool) for pool in self.world.pools if pool.replicas],
         }
 

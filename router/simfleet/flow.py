@@ -17,6 +17,7 @@ from router.simfleet.wire.events import Mouth
 from router.simfleet.words import EOS_ID, Words, arguments
 
 _CALL_ID = 900
+_DAMAGE = " otherwise"
 _GARBAGE = b"\x00\xff\xfe7f\r\n}{garbage\r\n"
 
 
@@ -27,6 +28,7 @@ class Trouble:
     cut: Fault | None = None
     garbage: Fault | None = None
     damaged_tools: bool = False
+    damaged_text: bool = False
 
 
 class Flow:
@@ -147,6 +149,8 @@ class Flow:
                 text = ","
             return text, _CALL_ID
         seed = self._prompt.seed + choice.index
+        if self._trouble.damaged_text and place == self._prompt.output_tokens // 2:
+            return _DAMAGE, _CALL_ID
         return self._words.piece(self._prompt.class_id, self._prompt.language, seed, place)
 
     def _tell(self, choice: Choice, piece: Piece) -> None:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -119,7 +120,10 @@ class Prompts:
         class_id = ClassId(headers.get(CLASS_HEADER, "")) or self._classify(body)
         room = max(self._context - tokens, 1)
         limit = min(asked.max_tokens or _LONGEST, room)
-        wanted = self._wanted(class_id, body, headers)
+        greedy = not (1.0 if asked.temperature is None else asked.temperature)
+        # What is decoded greedily has one answer, whichever server gives it.
+        seed = crc32(text) if greedy else self._seed + self._number
+        wanted = self._wanted(class_id, body, headers, seed if greedy else None)
         cached = min(self.cache.seen(text), tokens - 1)
         return Prompt(
             class_id=class_id,
@@ -129,12 +133,16 @@ class Prompts:
             cached_tokens=max(cached, 0),
             output_tokens=min(wanted or limit, limit),
             ends_by_itself=wanted is not None and wanted <= limit,
-            greedy=not (1.0 if asked.temperature is None else asked.temperature),
-            seed=self._seed + self._number,
+            greedy=greedy,
+            seed=seed,
         )
 
     def _wanted(
-        self, class_id: ClassId, body: dict[str, Any], headers: Mapping[str, str]
+        self,
+        class_id: ClassId,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        seed: int | None,
     ) -> int | None:
         """Tokens after which the model would end by itself; None where it may not."""
         if True in (body.get("ignore_eos"), sampling_of(body).get("ignore_eos")):
@@ -143,7 +151,8 @@ class Prompts:
         if hint.isdigit():
             return max(int(hint), 1)
         median, sd = self._lengths.get(class_id, _DEFAULT_LENGTH)
-        return max(round(median * math.exp(sd * self._rng.standard_normal())), 1)
+        rng = self._rng if seed is None else np.random.default_rng(seed)
+        return max(round(median * math.exp(sd * rng.standard_normal())), 1)
 
 
 def prompt_of(door: Door, body: dict[str, Any]) -> tuple[int, bytes]:

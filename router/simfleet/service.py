@@ -250,6 +250,7 @@ class EngineService:
             self.faults.hit(FaultKind.CUT, number, class_id),
             self.faults.hit(FaultKind.GARBAGE, number, class_id),
             damaged_tools=self.faults.hit(FaultKind.DAMAGE_TOOLS, number, class_id) is not None,
+            damaged_text=self.faults.hit(FaultKind.DAMAGE_TEXT, number, class_id) is not None,
         )
         answer = self._answer(asked, prompt.prompt_tokens, prompt.cached_tokens)
         flow = Flow(

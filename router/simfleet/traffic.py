@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from router.simfleet.prompts import CLASS_HEADER, TEMPLATE_HEADER, TOKENS_HEADER
 from router.simfleet.words import Words, digest
 
 _PROSE = ClassId("")
-_ROUND = 2000
+ROUND = 2000
 """Requests that are drawn at a time."""
 _STREAMED_OF = 4
 """One request in so many is not streamed."""
@@ -54,9 +54,13 @@ class Driver:
         rate: float | None = None,
         seed: int = 0,
         pace: Pace | None = None,
+        answered: Callable[[Arrival, float], None] | None = None,
     ) -> None:
-        """`rate` in requests per second; None for the world's own."""
-        self._traffic = replace(world.traffic, requests=_ROUND)
+        """`rate` in requests per second; None for the world's own.
+
+        `answered` is called with each request that was answered, and how long that took.
+        """
+        self._traffic = replace(world.traffic, requests=ROUND)
         if rate is not None:
             self._traffic = replace(self._traffic, rate=rate)
         self._events = world.events
@@ -65,6 +69,7 @@ class Driver:
         self._seed = seed
         self._pace = pace or RealPace()
         self._words = Words()
+        self._answered = answered
         self._ended = asyncio.Event()
         self.sent = Sent()
 
@@ -108,11 +113,14 @@ class Driver:
             TOKENS_HEADER: str(request.output_tokens),
             "content-type": "application/json",
         }
+        body, began = self._body(arrival), self._pace.now()
         try:
-            async with session.post(self._url, data=self._body(arrival), headers=headers) as reply:
+            async with session.post(self._url, data=body, headers=headers) as reply:
                 await reply.read()
                 if reply.status == 200:  # noqa: PLR2004
                     self.sent.answered += 1
+                    if self._answered is not None:
+                        self._answered(arrival, self._pace.now() - began)
                 else:
                     self.sent.failed[str(reply.status)] += 1
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -183,6 +183,7 @@ def _tenant(entry: TenantConfig, holdout: float) -> Tenant:
             may_choose=entry.may_choose,
         ),
         holdout=holdout if entry.holdout is None else entry.holdout,
+        sentinel=entry.sentinel,
         # Limits of `anonymous` are those of all strangers together: whoever makes up another
         # credential for each request would have no limit otherwise.
         limited_as=TenantId(entry.id) if entry.max_concurrent or entry.tokens_per_minute else None,

@@ -42,6 +42,8 @@ class Tenant:
     rights: Rights = ALL
     holdout: float = 0.0
     """Share of its requests that stay on the baseline."""
+    sentinel: float | None = None
+    """Share of its greedy requests that may be repeated; None for the route's."""
     limited_as: TenantId | None = None
     """Whose limits its requests count against; None for its own, where it has any."""
 

@@ -34,8 +34,10 @@ async def fast() -> AsyncIterator[ScriptedBackend]:
 async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Starts proxies; they are stopped, drain included, when the test has ended.
 
-    Servers are probed once at the start, and then when the test says so.
+    Servers are probed once at the start, and then when the test says so; answers are repeated only
+    then.
     """
+    monkeypatch.setattr("router.app.REPEAT_S", 3600.0)
     monkeypatch.setattr("router.app.PROBE_INTERVAL_S", 3600.0)
     async with AsyncExitStack() as stack:
 

@@ -41,7 +41,7 @@ def test_names_are_shown_as_they_are(
     file = tmp_path / "specroute.yaml"
     file.write_text(GOOD.replace("model: tiny", 'model: "[/x]:smile:[awq]"'))
     code, out, _ = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, out.splitlines()[0]) == (0, "[/x]:smile:[awq]: policy thompson, baseline fast")
+    assert (code, out.splitlines()[0]) == (0, "[/x]:smile:[awq]: policy net_gain, baseline fast")
 
 
 GOOD = """

@@ -198,11 +198,19 @@ async def test_a_world_behind_the_configuration_written_for_it(
     given = load_config(path)
     log = {"path": str(tmp_path / "decisions.jsonl")}
     app = await start(given.model_validate(given.model_dump() | {"decision_log": log}))
-    driver = Driver(world_fleet.world, app.data_url, model="simulated", pace=PushedPace())
+    told_of: list[int] = []
+    driver = Driver(
+        world_fleet.world,
+        app.data_url,
+        model="simulated",
+        pace=PushedPace(),
+        answered=lambda arrival, _: told_of.append(arrival.index),
+    )
     sent = await driver.run(duration_s=12.0)
     lines = await decisions(app)
     assert (sent.answered, sent.failed.total()) == (sent.sent, 0)
     assert sent.sent == len(lines) > 40
+    assert sorted(told_of) == list(range(sent.sent))
     assert {line["class"] for line in lines} == set(world_fleet.world.traffic.classes)
     for pool in world_fleet.world.pools:
         counted = [e.service.machine.counters for e in world_fleet.engines if e.pool is pool]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.support.flow_client import ask, get, raw_client, request_bytes
 from tests.support.flow_world import cell, config_of, only_decision, pool
 
 CANARY = "zyzzyva"
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "look",
@@ -93,6 +94,71 @@ async def test_an_answer_is_judged_by_what_was_demanded(
     state = json.dumps(app.state()).encode()
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(CANARY.encode() in text for text in (metrics, state, *written))
+
+
+def named(kind: str, **members: Any) -> bytes:
+    """An event that has a name."""
+    return b"event: %b\n" % kind.encode() + wire.event({"type": kind, **members})
+
+
+def of_messages(*pieces: str) -> list[bytes]:
+    """A stream of Messages that calls the tool."""
+    block = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return [
+        named("message_start", message={"type": "message", "usage": {"input_tokens": 4}}),
+        named("content_block_start", index=0, content_block=block),
+        *(named("content_block_delta", index=0, delta=delta) for delta in deltas),
+        named("content_block_stop", index=0),
+        named("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 9}),
+        named("message_stop"),
+    ]
+
+
+def of_responses(*pieces: str) -> list[bytes]:
+    """A stream of Responses that calls the tool."""
+    call = {"type": "function_call", "name": "look", "arguments": "".join(pieces)}
+    response = {"object": "response", "status": "completed", "output": [call]}
+    deltas = [
+        named("response.function_call_arguments.delta", item_id="i", delta=piece)
+        for piece in pieces
+    ]
+    return [*deltas, named("response.completed", response=response)]
+
+
+@pytest.mark.parametrize(
+    ("target", "events", "tool"),
+    [
+        (
+            "/v1/messages",
+            of_messages,
+            {"name": "look", "input_schema": TOOL["function"]["parameters"]},
+        ),
+        ("/v1/responses", of_responses, {"type": "function", **TOOL["function"]}),
+    ],
+)
+@pytest.mark.parametrize(("pieces", "valid"), [(GOOD, True), (BAD, False)])
+async def test_streams_of_newer_dialects_are_judged_too(
+    start: Start,
+    plain: ScriptedBackend,
+    tmp_path: Path,
+    *,
+    target: str,
+    events: Callable[..., list[bytes]],
+    tool: dict[str, Any],
+    pieces: tuple[str, ...],
+    valid: bool,
+) -> None:
+    """Calls come as blocks, or as items of the response."""
+    plain.always(wire.stream(events(*pieces)))
+    app = await start(config_of(pool("plain", plain, engine="vllm"), folder=tmp_path))
+    body = wire.dump(
+        {"model": wire.MODEL, "messages": [], "input": "x", "stream": True, "tools": [tool]}
+    )
+    reply = await ask(app.data_url, request_bytes(body, target))
+    assert reply.body == b"".join(events(*pieces))
+    line = await only_decision(app)
+    assert (line["status"], line["valid"], line["truncated"]) == ("ok", valid, False)
 
 
 async def test_structure_is_shown_for_each_pool(

@@ -20,6 +20,8 @@ from router.estimates.writer import Writer
 from router.experiments.service import Trials
 from router.fleet.fetch import AiohttpFetch
 from router.observe.metrics import Metrics
+from router.sentinel.repeats import Sentinel
+from router.sentinel.service import Quality
 from router.serving import Generation, Ground, ServedRoute
 from router.stores.memory import MemoryStore
 from router.tenants.keyring import KeyRing
@@ -58,6 +60,8 @@ def ground() -> Ground:
         KeyRing(),
         Trials(store, "p", writer.slots.wall),
         Quotas(clock),
+        Quality(store, "p", writer.slots.wall),
+        Sentinel(writer, clock, uniform=lambda: 1.0, counted=metrics.repeated),
     )
 
 
@@ -70,6 +74,10 @@ KEPT: dict[str, tuple[Callable[[str], str], set[str]]] = {
     "nothing changed": (str, {"servers", "segments", "reader", "builder", "classifier", "log"}),
     "policy": (
         lambda text: text.replace("model: m\n", "model: m\n    policy: {name: fixed}\n"),
+        {"servers", "segments", "reader", "builder", "classifier", "log"},
+    ),
+    "sentinel": (
+        lambda text: text.replace("model: m\n", "model: m\n    sentinel: {share: 0.5}\n"),
         {"servers", "segments", "reader", "builder", "classifier", "log"},
     ),
     "another server": (

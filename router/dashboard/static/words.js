@@ -56,6 +56,10 @@ function sentence(event) {
     const show = change.figure === "cost" ? (value) => `${figure(value)} ×` : (value) => figure(value);
     return ["Drift: ", name(event.pool), " on ", where, `: ${FIGURES[change.figure] ?? change.figure} went from ${show(change.before)} to ${show(change.after)}, since about ${moment(change.since)}`];
   }
+  if (event.kind === "quarantine" || event.kind === "probation") {
+    const state = event.kind === "quarantine" ? " gets no requests of " : " serves again, on probation, ";
+    return ["Quality: ", name(event.pool), state, where, `: ${event.why}`];
+  }
   const figures = ratio ? `${figure(ratio.value)} × [${figure(ratio.low)}, ${figure(ratio.high)}] the time` : "another time";
   const sure = event.level ? ` (${sureness(event.level)} sure)` : "";
   if (event.kind === "class_splits") {

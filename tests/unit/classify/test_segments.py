@@ -19,7 +19,7 @@ from router.classify.segments import (
     SegmentTable,
     masked,
 )
-from router.types import POOLED, Headers, ParsedRequest, SegmentId
+from router.types import GREEDY, POOLED, Headers, ParsedRequest, SegmentId
 from tests.support.builders import request
 from tests.support.clock import ManualClock
 
@@ -242,3 +242,16 @@ def test_the_segment_of_a_request() -> None:
     assert answers == [POOLED] * 19 + [prints.of(asked())]
     assert second.segment(asked()) == POOLED
     assert (first.recent(), second.recent()) == ({answers[-1]: 20.0}, {})
+
+
+@pytest.mark.parametrize(("temperature", "greedy"), [(0, True), (0.0, True), (0.7, False)])
+def test_temperature_nought_is_told_apart(temperature: float, greedy: bool) -> None:  # noqa: FBT001
+    """Greedy requests of an application have a segment of their own, and those of nobody too."""
+    fingerprints = Fingerprints(KEY)
+    known = fingerprints.of(asked())
+    bare, told = (
+        replace(one, fields={**one.fields, "temperature": temperature})
+        for one in (asked(None), asked())
+    )
+    assert fingerprints.of(bare) == (GREEDY if greedy else POOLED)
+    assert fingerprints.of(told) == (f"{GREEDY}-{known}" if greedy else known)

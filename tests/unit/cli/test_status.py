@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from router.cli.status import render_state
@@ -90,6 +91,19 @@ def test_a_class_that_splits_is_a_line_too() -> None:
     """It names no segment."""
     line = shown(event(kind="class_splits", segment="", **{"class": "text_edit"}))
     assert "text_edit is two kinds of work" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("quarantine", "pool fast gets no requests of chat: 9 of 90 invalid"),
+        ("probation", "pool fast serves again, on probation, chat: 9 of 90 invalid"),
+    ],
+)
+def test_a_quarantine_is_a_line_with_its_reason(kind: str, said: str) -> None:
+    """Also once it is over and the pool is on probation."""
+    found = event(kind=kind, segment="", time_ratio=None, level=None, why="9 of 90 invalid")
+    assert said in shown(found)
 
 
 def test_only_the_newest_are_shown() -> None:

@@ -133,10 +133,10 @@ def test_a_block_that_grew_is_read_again() -> None:
 
 
 def test_only_parts_that_are_told_apart_are_known() -> None:
-    """Under the names that show what they are parts of."""
+    """Under the names that show what they are parts of, and these with them."""
     of = past(cells(range(80), "a1", "a1+", "+", "a2"))
     known = looked(Knowing(ARMS, Expectations(), 900.0), of, {CHAT: (SegmentId("a1+"),)})
-    assert {part for _, part in known.beliefs} == {"", "+/a1"}
+    assert {part for _, part in known.beliefs} == {"", "+", "+/a1"}
     assert policy_part(SegmentId("+")) == "+"
 
 
@@ -159,3 +159,17 @@ def test_nothing_is_known_of_an_empty_past() -> None:
     known = looked(Knowing(ARMS, Expectations(), 900.0), Past({}, NOW, frozenset()))
     assert known.beliefs == {}
     assert not known.steps.n.any()
+
+
+def test_a_part_counts_for_what_it_is_a_part_of() -> None:
+    """What is known of greedy requests is that of all applications' greedy ones."""
+    knowing = Knowing(ARMS, Expectations(), 3600.0)
+    names = ("greedy-a1", "greedy-b2")
+    told = {CHAT: tuple(SegmentId(name) for name in names)}
+    known = looked(knowing, past(cells(range(300), *names)), told)
+    one, other, both = (
+        known.beliefs[CHAT, name].view.served.sum() for name in ("greedy/a1", "greedy/b2", "greedy")
+    )
+    assert one > 0.0
+    assert other > 0.0
+    assert both == pytest.approx(one + other)

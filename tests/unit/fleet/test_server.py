@@ -44,6 +44,20 @@ def test_a_request_knows_how_many_are_there_when_it_comes(server: Server) -> Non
     assert server.begin(2.0).load == 3
 
 
+def test_prompts_are_ahead_until_their_answers_begin(server: Server) -> None:
+    """Those of streams, whose first piece tells that their prompts are done with."""
+    first, second = (server.begin(0.0, prompt_bytes=size) for size in (400, 1000))
+    server.begin(0.0, streamed=False, prompt_bytes=50)
+    assert server.bytes_ahead == 1400
+    first.touched = 1.0
+    assert server.bytes_ahead == 1000
+    second.release()
+    assert server.bytes_ahead == 0
+    for _ in range(100):
+        server.begin(2.0, prompt_bytes=8).release()
+    assert server.bytes_ahead == 0
+
+
 def test_a_server_under_a_new_configuration_is_as_loaded_as_before(server: Server) -> None:
     """Ours and others' requests still run there."""
     server.begin(0.0)

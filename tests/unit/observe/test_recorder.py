@@ -11,13 +11,15 @@ import pytest
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
 from policies.estimators.increments import effect_fields
-from policies.types import SpecUsage, Status, Trial
+from policies.types import ArmId, SpecUsage, Status, Trial
 from router.estimates.history import History
 from router.estimates.layout import month_of, slot_at
 from router.estimates.writer import Writer
+from router.experiments.placing import HELD_OUT, PINNED, TRIED, WISHED
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
+from router.selection.eligibility import LOSSY, NO_SERVER, NOT_ITS_POOL, QUARANTINED
 from router.stores.memory import MemoryStore
 from router.types import POOLED, Attempt, AttemptEnd, Outcome, ReplicaId, SegmentId, TenantId
 from tests.support.builders import (
@@ -176,6 +178,32 @@ def test_an_answer_that_its_client_held_up_teaches_no_duration() -> None:
     held = trial_of(context(request(stream=True)), decision(FAST), outcome(held=True))
     known = trial_of(context(request(stream=True)), decision(FAST), outcome())
     assert held == replace(known, ttft_s=None, tpot_s=None, e2e_s=None, held=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "excluded", "by_chance"),
+    [
+        ("thompson", {}, True),
+        (HELD_OUT, {}, True),
+        ("thompson", {PLAIN: NO_SERVER}, True),
+        ("thompson", {PLAIN: LOSSY}, True),
+        ("thompson", {PLAIN: QUARANTINED}, True),
+        ("thompson", {PLAIN: NOT_ITS_POOL}, False),
+        ("thompson", {PLAIN: "min_p_refused_under_speculation"}, False),
+        (PINNED, {}, False),
+        (WISHED, {}, False),
+        (TRIED, {}, False),
+    ],
+)
+def test_structure_is_compared_where_chance_alone_chose_the_pool(
+    policy: str,
+    excluded: dict[ArmId, str],
+    by_chance: bool,  # noqa: FBT001
+) -> None:
+    """Requests that only some pools may serve are of a kind of their own."""
+    made = replace(decision(FAST, excluded=excluded), policy=policy)
+    trial = trial_of(context(), made, outcome(valid=True, truncated=False))
+    assert trial.by_chance is by_chance
 
 
 def test_the_wait_for_a_place_counts_for_no_arm() -> None:

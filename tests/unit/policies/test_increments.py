@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from policies.estimators.histogram import bucket
-from policies.estimators.increments import effect_fields, increments
+from policies.estimators.increments import STRUCTURE, effect_fields, increments
 from policies.types import ArmId, ClassId, Source, SpecUsage, Status, Trial
 
 SPEC = SpecUsage(43, 129, 10, (39, 1, 0, 3), 3)
@@ -175,8 +175,12 @@ def test_an_answer_that_was_held_up_is_counted_as_censored() -> None:
     ("valid", "truncated", "expected"),
     [
         (None, None, {}),
-        (True, False, {"checked": 1, "finished": 1}),
-        (False, False, {"checked": 1, "invalid": 1, "finished": 1}),
+        (True, False, {"checked": 1, "drawn": 1, "finished": 1}),
+        (
+            False,
+            False,
+            {"checked": 1, "invalid": 1, "drawn": 1, "drawn.bad": 1, "finished": 1},
+        ),
         (None, True, {"finished": 1, "truncated": 1}),
         (None, False, {"finished": 1}),
     ],
@@ -188,8 +192,14 @@ def test_structure_is_counted_with_the_number_of_those_that_could_be_judged(
 ) -> None:
     """An answer of which nobody can tell is in neither number."""
     sums = increments(replace(TRIAL, valid=valid, truncated=truncated), 53)
-    names = ("checked", "invalid", "finished", "truncated")
-    assert {name: sums[name] for name in names if name in sums} == expected
+    assert {name: sums[name] for name in STRUCTURE if name in sums} == expected
+
+
+def test_an_answer_that_was_not_drawn_is_counted_and_not_compared() -> None:
+    """Its tenant, say, sends everything to one pool."""
+    sums = increments(replace(TRIAL, valid=False, truncated=False, by_chance=False), 53)
+    found = {name: sums[name] for name in STRUCTURE if name in sums}
+    assert found == {"checked": 1, "invalid": 1, "finished": 1}
 
 
 def test_steps_counted_in_a_stream_stay_apart() -> None:

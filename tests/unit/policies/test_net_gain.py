@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from policies.budgets import NetGainParameters
 from policies.checks import example_arms
 from policies.context_checks import example_knowledge, example_moment
 from policies.knowledge import Belief, Knowledge, Moment, Ratios
-from policies.net_gain import NetGainParameters, NetGainPolicy, build_net_gain
+from policies.net_gain import NetGainPolicy, build_net_gain
 from policies.types import ClassId, FloatArray
 
 ARMS = example_arms(3)
@@ -44,6 +45,13 @@ def test_a_crowded_server_loses_to_an_idle_one() -> None:
     assert p[1] < 0.05
 
 
+def test_prompts_that_wait_before_it_are_paid_for() -> None:
+    """Of two arms that are alike the one gets the request whose server has no prompts to do."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.5], n=2000.0)
+    for ahead, better in (((0, 9000, 0), 2), ((0, 0, 9000), 1)):
+        assert shares(known, replace(example_moment(ARMS), ahead_tokens=ahead))[better] > 0.9
+
+
 def test_a_cached_prefix_is_worth_what_it_saves() -> None:
     """A conversation stays where its prefix is, unless more is gained elsewhere than that costs."""
     known = example_knowledge(ARMS, [0.0, -0.5, -0.45], n=2000.0)
@@ -67,6 +75,31 @@ def test_the_budget_shrinks_with_load() -> None:
     crowded = replace(example_moment(ARMS), load=(64, 64, 64))
     calm = shares(known, None, proof=1.0, floor=0.0, calm=16.0)
     assert shares(known, crowded, proof=1.0, floor=0.0, calm=16.0)[1:].sum() < calm[1:].sum()
+
+
+def test_the_budget_goes_on_shrinking_with_what_is_known() -> None:
+    """Long after a class was settled less is tried out than soon after."""
+    known = example_knowledge(ARMS, [0.0, 0.02, 0.02], n=60.0)
+    early, late = (
+        shares(believing(known, settled=n), None, proof=1.0, floor=0.0, doubt=1.0)[1:].sum()
+        for n in (200.0, 3000.0)
+    )
+    assert 0.0 < late < early / 3.0
+
+
+def test_the_control_is_larger_while_a_gain_cannot_be_told() -> None:
+    """A first verdict needs requests of both sides; once it is there half a per cent is enough."""
+    few, many = (shares(example_knowledge(ARMS, EFFECTS, n=n), doubt=0.0) for n in (1.0, 2000.0))
+    assert few[0] > 0.1
+    assert many[0] == pytest.approx(0.005, rel=0.1)
+
+
+def test_seconds_before_the_first_token_count_more() -> None:
+    """A long prompt stays where it is cached, though decoding elsewhere saves more."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.4], n=2000.0)
+    asked = replace(example_moment(ARMS), prompt_tokens=3000, cached_tokens=(0, 0, 400))
+    assert shares(known, asked, patience=0.0)[1] > 0.9
+    assert shares(known, asked, patience=10.0)[2] > 0.9
 
 
 def test_an_arm_that_is_held_back_is_only_probed() -> None:
@@ -141,6 +174,26 @@ def test_warming_changes_no_answer() -> None:
     warm.warm()
     asked = example_moment(ARMS, part="app")
     assert np.array_equal(cold.propose(asked).probabilities, warm.propose(asked).probabilities)
+
+
+def test_what_was_asked_before_makes_no_difference() -> None:
+    """Prompts of one band get one answer, whichever of them is asked about first."""
+    known = example_knowledge(ARMS, EFFECTS, n=20.0)
+    short, long = (replace(example_moment(ARMS), prompt_tokens=tokens) for tokens in (1000, 1010))
+    one, other = (NetGainPolicy().prepare(known, np.random.default_rng(0)) for _ in range(2))
+    first, second = one.propose(short), one.propose(long)
+    assert np.array_equal(first.scores, other.propose(long).scores)
+    assert np.array_equal(first.scores, second.scores)
+
+
+@pytest.mark.parametrize("tokens", [3, 57, 411, 2999, 31_000])
+def test_prompts_are_told_apart_to_a_twentieth(tokens: int) -> None:
+    """Counting as the middle of a band moves an expected time by less than the prompt's 4.5 %."""
+    plan = NetGainPolicy().prepare(example_knowledge(ARMS, EFFECTS), np.random.default_rng(0))
+    rough = plan.propose(replace(example_moment(ARMS), prompt_tokens=tokens)).scores
+    more = plan.propose(replace(example_moment(ARMS), prompt_tokens=round(tokens * 2**0.125)))
+    assert np.all(np.abs(more.scores / rough - 1.0) < 2 * 0.045 + 0.01)
+    assert np.all(more.scores >= rough)
 
 
 def test_a_floor_that_leaves_nothing_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from policies.types import ArmId
 from router.fleet.state import FleetState
-from router.selection.eligibility import LOSSY, NO_SERVER, excluded_arms
+from router.selection.eligibility import LOSSY, NO_SERVER, QUARANTINED, excluded_arms
 from tests.support.builders import FAST, PLAIN, pool, request, route_facts
 
 LOGPROBS = "logprobs_wrong_under_speculation"
@@ -18,6 +18,7 @@ def excluded(
     *pools: dict[str, Any],
     down: tuple[str, ...] = (),
     fields: dict[str, Any] | None = None,
+    quarantined: tuple[ArmId, ...] = (),
     **route: Any,
 ) -> dict[ArmId, str]:
     """What is excluded while the named pools do not answer."""
@@ -26,7 +27,8 @@ def excluded(
     for name in down:
         for replica in facts.pools[ArmId(name)].replicas:
             fleet.mark(replica, up=False, now=0.0)
-    return dict(excluded_arms(facts, fleet, request(**(fields or {}))))
+    asked = request(**(fields or {}))
+    return dict(excluded_arms(facts, fleet, asked, quarantined=quarantined))
 
 
 FAST_POOL = pool("fast", method="draft_model")
@@ -56,6 +58,22 @@ def test_a_lossy_pool_needs_consent(*, allowed: bool, expected: dict[ArmId, str]
     """The route's owner gives it."""
     pools = (pool("plain"), pool("fast", method="medusa", lossless=False))
     assert excluded(*pools, allow_lossy=allowed) == expected
+
+
+@pytest.mark.parametrize(
+    ("down", "expected"),
+    [
+        ((), {FAST: QUARANTINED}),
+        (("fast",), {FAST: QUARANTINED}),
+        (("plain",), {FAST: QUARANTINED}),
+    ],
+)
+def test_a_quarantined_pool_serves_nobody_and_the_baseline_everybody(
+    down: tuple[str, ...], expected: dict[ArmId, str]
+) -> None:
+    """Whatever the fleet does; a baseline in quarantine is still the baseline."""
+    barred = (FAST, PLAIN)
+    assert excluded(pool("plain"), FAST_POOL, down=down, quarantined=barred) == expected
 
 
 def test_no_property_of_a_request_excludes_the_baseline() -> None:

@@ -14,12 +14,12 @@ from tests.support.builders import CHAT, request
 
 
 def test_load_and_cache_of_each_arm() -> None:
-    """Cached tokens are a share of the prompt's."""
+    """Cached tokens are a share of the prompt's; prompts before it count as tokens too."""
     asked = request(messages=[{"role": "user", "content": "x" * 4000}])
-    prospects = (Prospect(3), Prospect(0), Prospect(7, 0.5))
+    prospects = (Prospect(3), Prospect(0), Prospect(7, 0.5, 400))
     moment = moment_of(asked, CHAT, SegmentId("a1+"), prospects)
     prompt = len(asked.body) // 4
-    assert moment == Moment(CHAT, "+/a1", (3, 0, 7), prompt, (0, 0, prompt // 2), None)
+    assert moment == Moment(CHAT, "+/a1", (3, 0, 7), prompt, (0, 0, prompt // 2), None, (0, 0, 100))
 
 
 @pytest.mark.parametrize(

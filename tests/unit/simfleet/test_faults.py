@@ -189,6 +189,19 @@ async def test_damaged_arguments_of_tools() -> None:
     assert readable == [True, False, True, False]
 
 
+async def test_damaged_text() -> None:
+    """One answer in so many has another word in its middle, and all else is as it was."""
+    texts = []
+    async with simulated(settings_of(Kind.SGLANG)) as world:
+        await command(world, {"kind": "damage_text", "every": 2})
+        for _ in range(3):
+            _, _, body = await world.exchange(CHAT, chat(temperature=0))
+            texts.append(json.loads(body)["choices"][0]["message"]["content"].split())
+    sound, damaged, again = texts
+    assert sound == again
+    assert [i for i, word in enumerate(damaged) if word != sound[i]] == [6]
+
+
 class NotedDrafter:
     """Writes down what it is told."""
 

@@ -111,3 +111,13 @@ def test_the_cache_knows_beginnings() -> None:
     assert cache.seen(b"b" * 64 + b"a" * 64) == 0
     assert cache.seen(b"c" * 256) == 0
     assert cache.seen(b"a" * 128) == 0
+
+
+def test_what_is_greedy_has_one_answer() -> None:
+    """On every server, whatever came before; what is drawn has another one each time."""
+    one, other = Prompts(seed=1, context=1000), Prompts(seed=2, context=1000)
+    read(other, chat("before"))
+    alike = [read(of, chat(temperature=0)) for of in (one, other, one)]
+    assert len({(prompt.seed, prompt.output_tokens) for prompt in alike}) == 1
+    assert read(one, chat("else", temperature=0)).seed != alike[0].seed
+    assert read(one, chat()).seed != read(one, chat()).seed

@@ -1,0 +1,76 @@
+"""Shows what tails of TTFT cost: gain against p99 TTFT, while seconds before it get dearer.
+
+Usage: python -m bench.tails [--worlds llama8b-heavy,...] [--seeds 1] [--first 0]
+
+Of the default policy (`patience`), and of the oracle that knows all parameters and what waits in
+each engine. Ratios are to the same arrivals with all servers decoding plainly.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from policies.sim.compare import Yardstick, yardstick
+from policies.sim.references import OracleTruth
+from policies.sim.routing import Router
+from policies.types import FloatArray
+from router.simulate.contest import learner
+from router.simulate.load import load_world
+from router.simulate.tables import mean, percent, ratio, table
+
+WORLDS: Final = ("llama8b-heavy", "llama70b-heavy", "spark-heavy", "rtx5090", "spark")
+PATIENCE: Final = (0, 4, 10, 30)
+_ALTRUISM: Final = {"oracle": 0.5, "oracle, altruist": 1.5}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--worlds", default=",".join(WORLDS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    given = parser.parse_args(arguments)
+    seeds = range(given.first, given.first + given.seeds)
+    print(tables(given.worlds.split(","), seeds))
+
+
+def tables(worlds: Sequence[str], seeds: Sequence[int]) -> str:
+    """Run and lay out."""
+    rows = []
+    for name in worlds:
+        sticks = [yardstick(load_world(name), seed) for seed in seeds]
+        for patience in PATIENCE:
+            routers = [_policy(patience), *(_oracle(a, patience) for a in _ALTRUISM.values())]
+            cells = [cell for router in routers for cell in _cells(sticks, router)]
+            rows.append((name, str(patience), *cells))
+    columns = [f"{who}: {what}" for who in ("net_gain", *_ALTRUISM) for what in ("gain", "TTFT")]
+    return table(("world", "patience", *columns), rows)
+
+
+def _policy(patience: float) -> Callable[[Yardstick], Router]:
+    return lambda stick: learner(stick.world, f"net_gain:patience={patience}", stick.seed)
+
+
+def _oracle(altruism: float, patience: float) -> Callable[[Yardstick], Router]:
+    return lambda _: OracleTruth(altruism=altruism, patience=patience)
+
+
+def _cells(sticks: Sequence[Yardstick], router: Callable[[Yardstick], Router]) -> tuple[str, str]:
+    runs = [stick.run(router(stick)) for stick in sticks]
+    pairs = list(zip(sticks, runs, strict=True))
+    gain = mean(stick.gain(run) for stick, run in pairs)
+    return percent(gain), ratio(mean(_p99(r.ttft_s) / _p99(s.plain.ttft_s) for s, r in pairs))
+
+
+def _p99(values: FloatArray) -> float:
+    return float(np.quantile(values, 0.99))
+
+
+if __name__ == "__main__":
+    main()
