@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +132,8 @@ class Scene:
         self._tried = tried
         self._number = 0
         self.seen = {tenant: Seen() for tenant in TENANTS}
+        self.left_before = 0
+        """Runs that were begun again, because a treatment was left that had done no harm."""
 
     async def run(self, harm: str, store: str) -> list[Run]:
         """One harm, with the store in one state."""
@@ -140,10 +142,9 @@ class Scene:
         for tenant, name in names.items():
             await self._order("/api/experiments", {"plan": _plan(name, tenant)})
         await asyncio.sleep(_WARM_S)
-        for name in names.values():
-            standing = (await self._order(f"/api/experiments/{name}"))["standing"]
-            if standing["status"] != "running":
-                raise RuntimeError(f"{name} was left before it did any harm: {standing}")
+        if not await self._all_run(names.values()):
+            self.left_before += 1
+            return await self.run(harm, store)
         if store == "frozen":
             self._store.pause()
         elif store == "gone":
@@ -161,6 +162,17 @@ class Scene:
             await self._store.start()
         await asyncio.sleep(_REST_S)
         return [await self._found(names[t], t, harm, store, began) for t in TENANTS]
+
+    async def _all_run(self, names: Iterable[str]) -> bool:
+        """Whether no treatment was left yet; if one was, the others are stopped."""
+        told = {name: await self._order(f"/api/experiments/{name}") for name in names}
+        running = [name for name, of in told.items() if of["standing"]["status"] == "running"]
+        if len(running) == len(told):
+            return True
+        print(f"brake: left before any harm: {told.keys() - set(running)}", file=sys.stderr)
+        for name in running:
+            await self._order(f"/api/experiments/{name}/stop", {})
+        return False
 
     async def _found(self, name: str, tenant: str, harm: str, store: str, began: float) -> Run:
         bad = self.seen[tenant].since(began)
@@ -253,6 +265,8 @@ async def measure(rounds: int) -> list[Run]:
                         for state in STORES:
                             runs += await scene.run(harm, state)
                             print(f"brake: {runs[-2:]}", file=sys.stderr)
+                if scene.left_before:
+                    print(f"brake: begun again: {scene.left_before}", file=sys.stderr)
             finally:
                 for client in clients:
                     client.cancel()

@@ -181,6 +181,10 @@ class Application:
         """Judges the experiments that run."""
         await self._ground.trials.look(self._current.sources())
 
+    async def brake(self) -> None:
+        """Leaves treatments that do sudden harm, whether or not a look waits for the store."""
+        self._ground.trials.brake(self._current.sources())
+
     async def repeat(self) -> None:
         """Asks the baseline again for answers that were drawn for that."""
         off = self._ground.trials.rules.off
@@ -313,6 +317,7 @@ class Application:
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
         self.background.every(LOOK_S, "look at experiments", self.look)
+        self.background.every(LOOK_S, "brake experiments", self.brake)
         self.background.every(REPEAT_S, "repeat answers", self.repeat)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)

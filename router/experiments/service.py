@@ -98,6 +98,8 @@ class Trials:
         self._class_ids: tuple[ClassId, ...] = ()
         self._left: dict[ExperimentName, int] = {}
         """Epochs in which this process has left a treatment."""
+        self._whys: dict[ExperimentName, tuple[int, str]] = {}
+        """Such an epoch, and why."""
         self._own: dict[int, Cells] = {}
         """What this process has seen of all sides, by hour."""
         self._moments: dict[tuple[str, str], deque[Moment]] = {}
@@ -205,25 +207,41 @@ class Trials:
         Args:
             sources: Where the sums of each route are, by model.
         """
+        self.brake(sources)
         now = self._wall()
         self._forget(now)
-        due = [
-            (experiment, sources[experiment.plan.model])
-            for experiment in self.rules.experiments
-            if experiment.plan.model in sources
-        ]
-        # All are judged by what is known here before a store that hangs is waited for.
-        alarms = [self._sudden(experiment, source, now) for experiment, source in due]
-        for (experiment, _), alarm in zip(due, alarms, strict=True):
-            if alarm is not None:
-                self._leave(experiment, alarm)
         answers = True
-        for (experiment, source), alarm in zip(due, alarms, strict=True):
+        for experiment, source in self._due(sources):
+            alarm = self._alarm(experiment)
             answers = answers and await self._look(experiment, source, now, alarm)
             if not answers:
                 self._alone(experiment, now, alarm)
         if answers:
             await self._look_back(sources, now)
+
+    def brake(self, sources: Mapping[str, Source]) -> None:
+        """Leaves at once what does sudden harm, by what is known here; never waits for the store.
+
+        Args:
+            sources: Where the sums of each route are, by model.
+        """
+        now = self._wall()
+        for experiment, source in self._due(sources):
+            why = self._sudden(experiment, source, now)
+            if why is not None:
+                self._leave(experiment, why)
+
+    def _due(self, sources: Mapping[str, Source]) -> list[tuple[Experiment, Source]]:
+        return [
+            (experiment, sources[experiment.plan.model])
+            for experiment in self.rules.experiments
+            if experiment.plan.model in sources
+        ]
+
+    def _alarm(self, experiment: Experiment) -> str | None:
+        """Why this process has left a treatment: so the book is told, however late it answers."""
+        epoch, why = self._whys.get(experiment.plan.name, (-1, ""))
+        return why if epoch == experiment.standing.epoch else None
 
     def _forget(self, now: float) -> None:
         """Lets go of what no look will ask for."""
@@ -232,6 +250,8 @@ class Trials:
             del self._moments[key]
         for name in self._so_far.keys() - running:
             del self._so_far[name]
+        for name in self._whys.keys() - running:
+            del self._whys[name]
         for name in self._gathered.keys() - running - self._over.keys():
             del self._gathered[name]
             self._last.pop(name, None)
@@ -306,7 +326,7 @@ class Trials:
         name, epoch = experiment.plan.name, experiment.standing.epoch
         if self._left.get(name) != epoch:
             _log.warning("treatment left", extra={"experiment": name, "why": why})
-            self._left[name] = epoch
+            self._left[name], self._whys[name] = epoch, (epoch, why)
             self._renew()
 
     def _sudden(self, experiment: Experiment, source: Source, now: float) -> str | None:

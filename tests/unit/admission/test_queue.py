@@ -416,7 +416,7 @@ def test_hung_engines_make_the_advice_longer() -> None:
     assert queue.try_enter(A, 0.0)
     queue.finish(A, 0.5, 1.0)
     assert queue.try_enter(A, 1.0)
-    assert [refused(queue, B, now).retry_after_s for now in (1.0, 41.0)] == [1, 50]
+    assert [refused(queue, B, now).retry_after_s for now in (1.0, 31.0)] == [1, 50]
 
 
 def test_who_comes_back_as_told_goes_before_others_of_its_tenant() -> None:

@@ -12,12 +12,12 @@ import pytest
 from router.errors import StoreError
 from router.experiments.model import Status
 from router.experiments.rollout import TransitionError
-from router.experiments.service import Trials
+from router.experiments.service import Source, Trials
 from router.stores.base import Document
 from router.stores.last_known import LastKnown
 from router.stores.memory import MemoryStore
 from tests.support.clock import ManualClock
-from tests.support.trial_world import PLAN, TRY, TrialWorld
+from tests.support.trial_world import MODEL, PLAN, TRY, TrialWorld
 
 START = 1_800_000_000.0
 
@@ -126,7 +126,8 @@ async def test_the_brake_needs_no_store(slower: float, failing: float) -> None:
     made.store.away = False
     assert (await made.status())[0] == "running"
     await made.run(3, rng)
-    assert (await made.status())[0] == "rolled_back"
+    status, _, why = await made.status()
+    assert (status, why.startswith("suddenly")) == ("rolled_back", True)
 
 
 async def test_a_store_that_hangs_keeps_nobody_in_a_treatment() -> None:
@@ -149,6 +150,18 @@ async def test_a_store_that_hangs_keeps_nobody_in_a_treatment() -> None:
     assert process.trials.rules.left
 
 
+async def test_the_brake_holds_while_a_look_waits_for_the_store() -> None:
+    """However long it takes to answer."""
+    made, rng = await begun(1)
+    await made.run(45, rng)
+    [process] = made.processes
+    for _ in range(11):
+        made.clock.advance(1.0)
+        process.serve(10, rng, slower=2.0)
+        process.trials.brake({MODEL: Source(process.reader.past, process.reader.history)})
+    assert process.trials.rules.left == {(TRY, 2)}
+
+
 async def test_slow_harm_is_rolled_back_by_what_gathers() -> None:
     """A tenth is no sudden harm; the intervals find it, and say by how much."""
     made, rng = await begun(1)
@@ -166,8 +179,8 @@ async def test_a_process_goes_back_only_with_the_book() -> None:
     """Who left stays out as long as the epoch is the same, and follows a new one."""
     made, rng = await begun()
     first, _ = made.processes
-    [experiment] = first.trials.rules.experiments
-    first.trials._leave(experiment, "seen here")
+    first.trials._left[TRY] = 1
+    first.trials._renew()
     await made.run(5, rng)
     assert first.trials.rules.left == {(TRY, 1)}
     await made.desk.pause(TRY, "ops")
