@@ -32,6 +32,9 @@ from router.types import POOLED
 
 MAX_PENDING_FIELDS = 200_000
 
+_MANY = 1000
+"""More than any request adds."""
+
 MAX_DEFERRED = 512
 """Requests whose sums are worked out later: as many as there are between two flushes of a busy
 process, since many in a row cost two thirds of what they cost a few at a time."""
@@ -171,22 +174,19 @@ class Writer:
             route = self._routes[learned.model] = _Route(keys)
         arm_id, class_id, sums = learned.arm_id, learned.class_id, learned.sums
         cells = [((arm_id, class_id, POOLED), sums), *learned.also]
-        most = len(sums) + sum(len(of) for _, of in learned.also)
         part = route.bounds.part(slot, learned.part)
         if part:
             effects = effect_fields(sums) if learned.effects is None else learned.effects
-            most += len(effects)
             cells.append(((arm_id, class_id, part), effects))
         ledger = learned.ledger or {}
         made = () if learned.made is None else self._spread(slot, learned.made)
-        most += len(ledger) + len(made)
         pending = route.pending
         # Only where it might be too much, what is new is told from what is there.
-        if self._fields + most > self._max_fields:
-            new = pending.new_fields(slot, cells) + len(ledger) + len(made)
-            if self._fields + new > self._max_fields:
+        if self._fields + _MANY > self._max_fields:
+            others = len(ledger) + len(made)
+            if self._fields + pending.new_fields(slot, cells) + others > self._max_fields:
                 # Half a request would leave a count without its sum.
-                self.dropped += most
+                self.dropped += sum(len(of) for _, of in cells) + others
                 return
         before = pending.fields
         pending.add(slot, cells)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from policies.estimators.times import log_times
 from policies.types import ArmId, ClassId, Counts, Trial
@@ -22,7 +23,6 @@ HOLDOUT = ExperimentName("holdout")
 _MARK = "@"
 _HOLDOUT_MARK = f"{_MARK}{HOLDOUT}/"
 _COST = ("y.s.n", "y.s.s", "y.s.q")
-_LEDGER = {stem: tuple((f"{stem}.{name}", name) for name in _COST) for stem in ("out", "rest")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,10 @@ def side_of(arm_id: ArmId) -> Side | None:
     return Side(ExperimentName(parts[0]), int(parts[1]), Variant(parts[2]))
 
 
+@lru_cache(maxsize=1024)
 def tried_in(sides: tuple[ArmId, ...]) -> tuple[ArmId, ...]:
     """The sides that are an experiment's: all but those of the holdout."""
-    return tuple(side for side in sides if not _is_holdout(side))
+    return tuple(side for side in sides if not side.startswith(_HOLDOUT_MARK))
 
 
 def tried_sums(sides: tuple[ArmId, ...], trial: Trial, sums: Counts) -> Counts:
@@ -86,18 +87,27 @@ def side_cells(
         sums: What it adds to its class.
         effects: What of that bears on effects (`increments.effect_fields`).
     """
-    return tuple(
-        ((side, class_id, POOLED), effects if _is_holdout(side) else sums) for side in sides
-    )
+    tried = tried_in(sides)
+    if not tried:
+        return tuple([((side, class_id, POOLED), effects) for side in sides])
+    return tuple([((side, class_id, POOLED), sums if side in tried else effects) for side in sides])
 
 
 def holdout_counts(sides: tuple[ArmId, ...], sums: Counts) -> dict[str, int]:
     """What a request adds to its tenant's month: log cost of streams, held out or not."""
+    if "y.s.n" not in sums:
+        return {}
+    return {name: sums[of] for name, of in _of_holdout(sides)}
+
+
+@lru_cache(maxsize=1024)
+def _of_holdout(sides: tuple[ArmId, ...]) -> tuple[tuple[str, str], ...]:
+    """Fields of the month, and those of a request that they are sums of."""
     for side in sides:
-        if _is_holdout(side) and "y.s.n" in sums:
+        if side.startswith(_HOLDOUT_MARK):
             stem = "out" if side.endswith(Variant.CONTROL) else "rest"
-            return {name: sums[of] for name, of in _LEDGER[stem]}
-    return {}
+            return tuple((f"{stem}.{name}", name) for name in _COST)
+    return ()
 
 
 def sides_in(cells: Cells) -> dict[Side, dict[ClassId, Mapping[str, int]]]:
@@ -108,7 +118,3 @@ def sides_in(cells: Cells) -> dict[Side, dict[ClassId, Mapping[str, int]]]:
         if side is not None:
             found.setdefault(side, {})[class_id] = sums
     return found
-
-
-def _is_holdout(side: ArmId) -> bool:
-    return side.startswith(_HOLDOUT_MARK)

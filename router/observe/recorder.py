@@ -110,6 +110,8 @@ class Recorder:
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
             of_sides = tried_sums(sides, trial, sums)
+            ledger = ledger_counts(outcome, self._baseline)
+            ledger.update(holdout_counts(sides, sums))
             if sides and self._noted is not None:
                 self._noted(sides, class_id, of_sides)
             return Learned(
@@ -124,7 +126,7 @@ class Recorder:
                     *side_cells(sides, class_id, of_sides, effects),
                 ),
                 tenant=made.tenant,
-                ledger={**ledger_counts(outcome, self._baseline), **holdout_counts(sides, sums)},
+                ledger=ledger,
                 made=None
                 if moves is None
                 else made_by(
@@ -196,28 +198,29 @@ def _trial(
             propensity=decision.propensity,
         )
     held, ttft_s = outcome.held, outcome.ttft_s
+    # In the order of the fields: naming each takes a microsecond more.
     return Trial(
-        class_id=class_id,
-        arm_id=decision.arm_id,
-        status=outcome.status,
-        streamed=streamed,
-        propensity=decision.propensity,
-        ttft_s=None if held or ttft_s is None else ttft_s - queue_s,
-        tpot_s=None if held else outcome.tpot_s,
-        e2e_s=None if held else outcome.e2e_s - queue_s,
-        tokens=outcome.tokens,
-        spec=outcome.spec,
-        load=outcome.load,
-        waiting=outcome.waiting,
+        class_id,
+        decision.arm_id,
+        outcome.status,
+        streamed,
+        decision.propensity,
+        None if held or ttft_s is None else ttft_s - queue_s,
+        None if held else outcome.tpot_s,
+        None if held else outcome.e2e_s - queue_s,
+        outcome.tokens,
+        outcome.spec,
+        outcome.load,
+        outcome.waiting,
         # After a failed try TTFT holds the time of that, which is no prefill.
-        prompt_tokens=outcome.prompt_tokens if len(outcome.attempts) <= 1 else None,
-        cached_tokens=outcome.cached_tokens,
-        queue_s=queue_s,
-        overhead_s=outcome.overhead_s,
-        held=held,
-        valid=outcome.valid,
-        truncated=outcome.truncated,
-        by_chance=outcome.valid is None or _by_chance(decision),
+        outcome.prompt_tokens if len(outcome.attempts) <= 1 else None,
+        outcome.cached_tokens,
+        queue_s,
+        outcome.overhead_s,
+        held,
+        outcome.valid,
+        outcome.truncated,
+        outcome.valid is None or _by_chance(decision),
     )
 
 
