@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,8 @@ CONTROL = Arm(ArmId(Variant.CONTROL.value), "control", baseline=True)
 TREATED = Arm(ArmId(Variant.TREATMENT.value), "treatment")
 SIDES = (CONTROL, TREATED)
 _ALL = ClassId("*")
+_MOST_E = 1e300
+"""An e-value beyond all doubt is infinite, which JSON has no word for."""
 
 _QUANTILES = {
     GuardKind.TPOT_P95: ("tpot", 0.95),
@@ -173,13 +176,35 @@ def _gain(known: Seen, class_id: ClassId | None = None, level: float = 0.95) -> 
     return gain_of(arm_effects(known.view(class_id)), 1, level)
 
 
+def sample_ratio(experiment: Experiment, control: int, treatment: int) -> dict[str, Any] | None:
+    """Whether requests are split as planned, as JSON values; None where nothing is to be split.
+
+    Args:
+        experiment: What was planned, and where it stands.
+        control: Requests of the control in this stage.
+        treatment: Requests of the treatment in it.
+
+    Returns:
+        `planned` and `seen`, shares of the treatment; `e_value`, evidence against the plan, None
+        where the unit is not the request, and `alarm_at`, from which on it is an alarm.
+    """
+    share, n = experiment.share, control + treatment
+    if not 0.0 < share < 1.0:
+        return None
+    tested = _by_request(experiment)
+    e_value = sample_ratio_e_value((control, treatment), (1.0 - share, share)) if tested else None
+    return {
+        "planned": share,
+        "seen": treatment / n if n else None,
+        "e_value": None if e_value is None else min(e_value, _MOST_E),
+        "alarm_at": len(experiment.plan.stages) / (1.0 - RATIO_LEVEL),
+    }
+
+
 def _ratio_alarm(experiment: Experiment, control: int, treatment: int) -> bool:
-    share = experiment.share
-    if not 0.0 < share < 1.0 or not _by_request(experiment):
-        return False
-    e_value = sample_ratio_e_value((control, treatment), (1.0 - share, share))
+    told = sample_ratio(experiment, control, treatment)
     # One test for each epoch, which together keep the level.
-    return e_value * (1.0 - RATIO_LEVEL) >= len(experiment.plan.stages)
+    return told is not None and told["e_value"] is not None and told["e_value"] >= told["alarm_at"]
 
 
 def _by_request(experiment: Experiment) -> bool:

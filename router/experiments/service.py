@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
 from router.estimates.history import HOURS, History
@@ -28,11 +26,11 @@ from router.experiments.documents import (
     as_document,
     audit_entry,
     book_key,
-    evidence_json,
     look_key,
     of_document,
 )
-from router.experiments.evidence import Seen, evidence_of, gains_by_class, seen
+from router.experiments.evidence import Seen, evidence_of, seen
+from router.experiments.looks import look_document
 from router.experiments.model import Experiment, ExperimentName
 from router.experiments.placing import Rules
 from router.experiments.rollout import Evidence, Looked, harm, moved
@@ -226,7 +224,7 @@ class Trials:
             await self._move(experiment, evidence, now)
             counts = (evidence.control, evidence.treatment)
             if self._noted.get(name) != counts:
-                await self._note_look(name, known, evidence, now)
+                await self._note_look(experiment, known, evidence, now)
                 self._noted[name] = counts
         except StoreError as error:
             _log.warning("experiment not moved; the store is away", extra={"error": str(error)})
@@ -304,18 +302,19 @@ class Trials:
         return await change_book(self._store, self._prefix, change)
 
     async def _note_look(
-        self, name: ExperimentName, known: Seen, evidence: Evidence, now: float
+        self, experiment: Experiment, known: Seen, evidence: Evidence, now: float
     ) -> None:
         """Writes down what was seen last, for whoever asks; of several processes any will do."""
+        name = experiment.plan.name
         key = look_key(self._prefix, name)
         document = await self._store.get(key)
-        data = orjson.dumps(
-            {
-                "at": now,
-                "evidence": evidence_json(evidence),
-                "missing_units": self._missing.get(name, 0),
-                **figures_json(known),
-            }
+        data = look_document(
+            document.data if document else None,
+            experiment,
+            known,
+            evidence,
+            at=now,
+            missing_units=self._missing.get(name, 0),
         )
         await self._store.put(key, data, expected=document.version if document else 0)
 
@@ -331,27 +330,6 @@ async def _hours(history: History, since: float, now: float) -> Mapping[int, Cel
         if begins <= now - HOURS * _HOUR_S:
             break
     return hours
-
-
-def figures_json(known: Seen) -> dict[str, Any]:
-    """What a report shows beside the evidence."""
-    ever = known.ever
-    return {
-        "classes": {
-            class_id: None
-            if gain is None
-            else {"value": gain.value, "low": gain.low, "high": gain.high}
-            for class_id, gain in gains_by_class(known).items()
-        },
-        "ended": {
-            side: {
-                name.removeprefix("status."): n
-                for name, n in sorted(counts.items())
-                if name.startswith("status.")
-            }
-            for side, counts in ever.items()
-        },
-    }
 
 
 async def change_book(
@@ -409,4 +387,4 @@ def _since(moment: _Moment, then: _Moment) -> Cells:
     return added
 
 
-__all__ = ["LOOK_S", "Source", "Trials", "change_book", "figures_json"]
+__all__ = ["LOOK_S", "Source", "Trials", "change_book"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,18 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from router.app import Application
 from router.config.models import Config
 from router.simfleet.fleet import SimFleet
 from router.simfleet.traffic import Driver
 from router.simulate.load import load_world
+from tests.support.flow_client import get
 from tests.support.simfleet_world import PushedPace
 
 SEED = 7
 TRAFFIC_S = 40.0
 """Of simulated time; with clocks that are pushed it takes as long as the machine needs."""
+
+WITHIN_MS = 5000
+"""In which what happens is to be seen."""
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -48,7 +54,7 @@ class Still(Application):
 class Shop:
     """A proxy, its engines, and pages that are looked at."""
 
-    app: Application
+    app: Still
     fleet: SimFleet
     browser: Browser
     folder: Path
@@ -71,10 +77,41 @@ class Shop:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
+    async def caught_up(self) -> None:
+        """The proxy knows what was learned and ordered until now, and stands still again."""
+        await self.app.flush()
+        self.app.still = False
+        await self.app.refresh()
+        self.app.still = True
+
+    async def until(self, reached: Callable[[], Awaitable[bool]], within_s: float) -> None:
+        """Asks again and again, as somebody who reloads."""
+        async with asyncio.timeout(within_s):
+            while not await reached():
+                pass
+
     async def shot(self, page: Page, name: str) -> None:
         """Keeps a picture for review: in SPECROUTE_SCREENSHOTS, if that is set."""
         folder = Path(os.environ.get("SPECROUTE_SCREENSHOTS") or self.folder)
         await page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+
+async def asked(shop: Shop, path: str) -> Any:
+    """What the admin port answers, as JSON."""
+    reply = await get(shop.app.admin_url, path)
+    return json.loads(reply.body)
+
+
+async def text_of(page: Page, selector: str) -> str:
+    """All text there, blanks made one."""
+    return " ".join((await page.inner_text(selector)).split())
+
+
+async def settled(page: Page) -> None:
+    """The state is there, and charts are drawn where the page has any."""
+    await expect(page.locator("main h1")).to_be_visible()
+    for place in await page.locator(".plot").all():
+        await expect(place.locator("canvas")).to_be_visible(timeout=WITHIN_MS)
 
 
 Open = Callable[..., Awaitable[Shop]]

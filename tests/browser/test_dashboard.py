@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Route, expect
 
 from router.types import ReplicaId
-from tests.browser.conftest import Open
+from tests.browser.conftest import WITHIN_MS, Open, settled, text_of
 
-PAGES = ("overview", "classes", "classes/math/eagle3", "policy", "fleet", "explain", "events")
-WITHIN_MS = 5000
-"""In which what happens is to be seen."""
-
+PAGES = (
+    *("overview", "classes", "classes/math/eagle3", "policy", "experiments", "fleet", "explain"),
+    "events",
+)
 HOSTILE = {
     "simulated": '<img src=x onerror="alert(1)">',
     "math": "ریاضی\u202e<script>alert(2)</script>",
@@ -36,18 +36,6 @@ def percent(value: float, *, sign: bool = False, digits: int = 0) -> str:
     if float(text) == 0:
         return f"{text} %"
     return f"{'−' if value < 0 else '+' if sign else ''}{text} %"
-
-
-async def text_of(page: Page, selector: str) -> str:
-    """All text there, blanks made one."""
-    return " ".join((await page.inner_text(selector)).split())
-
-
-async def settled(page: Page) -> None:
-    """The state is there, and charts are drawn where the page has any."""
-    await expect(page.locator("main h1")).to_be_visible()
-    for place in await page.locator(".plot").all():
-        await expect(place.locator("canvas")).to_be_visible(timeout=WITHIN_MS)
 
 
 @pytest.mark.timeout(240)
