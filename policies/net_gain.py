@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policies.beliefs import Exploring, Told, of_draws
 from policies.cost import typical_tokens
 from policies.curves import GRID, Curves, fit_curves, grid_index
 from policies.drafts import draw_log_tau, of_part
@@ -147,9 +148,7 @@ class NetGainPlan:
         arms = len(scores)
         if len(gone) == arms:
             return Proposal(np.eye(arms)[self._known.baseline], scores)
-        # Where nothing else has a server, an arm that is held back is better than none.
-        barred = [a for a in range(arms) if a in gone or a in part.held]
-        barred = gone if len(barred) == arms else barred
+        barred = _barred(arms, gone, part.held)
         cost[barred] = np.inf
         expected = scores.copy()
         expected[barred] = np.inf
@@ -158,6 +157,27 @@ class NetGainPlan:
         lows[self._known.baseline] = max(self._p.control, self._p.floor)
         lows[gone] = 0.0
         return Proposal(_at_least(p, lows), scores)
+
+    def told(self, moment: Moment) -> Told:
+        """What the draws say of the arms, and what those that are not proven may have."""
+        part, base = self._part(moment.class_id, moment.part), self._known.baseline
+        cost = self._cost(moment, part)
+        beliefs = of_draws(np.log(cost) - np.log(cost[base]))
+        barred = _barred(len(cost), [a for a, n in enumerate(moment.load) if n <= 0], part.held)
+        unproven = beliefs.better < self._p.proof
+        unproven[barred] = False
+        cost[barred] = np.inf
+        wanted = self._wanted(cost, cost.mean(axis=1), part)
+        names = self._known.beliefs.get((moment.class_id, moment.part))
+        exploring = Exploring(
+            proof=self._p.proof,
+            unproven=tuple(int(a) for a in np.flatnonzero(unproven)),
+            budget=self._budget(part, moment),
+            wanted=float(wanted[unproven].sum()),
+            floor=self._p.floor,
+            held={} if names is None else dict(names.held_back),
+        )
+        return Told(beliefs, exploring)
 
     def _cost(self, moment: Moment, part: _Part) -> FloatArray:
         """Marginal seconds of the request, shape (arms, draws): its own, and what others lose."""
@@ -182,20 +202,29 @@ class NetGainPlan:
     ) -> FloatArray:
         """Most to the least expected cost, some by draws, and no more than the budget unproven."""
         given, base = self._p, self._known.baseline
-        wins = np.bincount(cost.argmin(axis=0), minlength=len(cost))
-        p: FloatArray = np.asarray(wins * (part.doubt / given.draws), dtype=np.float64)
-        p[expected.argmin()] += 1.0 - part.doubt
+        p = self._wanted(cost, expected, part)
         if not np.isfinite(expected[base]):
             return p
         better = (cost <= cost[base]).mean(axis=1)
         better[base] = 1.0
         unproven = (better < given.proof) & (p > 0.0)
         risk = float(p[unproven].sum())
-        budget = part.budget / (1.0 + moment.load[base] / given.calm)
+        budget = self._budget(part, moment)
         if risk > budget:
             p[unproven] *= budget / risk
             p[np.where(unproven, np.inf, expected).argmin()] += risk - budget
         return p
+
+    def _wanted(self, cost: FloatArray, expected: FloatArray, part: _Part) -> FloatArray:
+        """Most to the least expected cost, some by draws."""
+        wins = np.bincount(cost.argmin(axis=0), minlength=len(cost))
+        p: FloatArray = np.asarray(wins * (part.doubt / self._p.draws), dtype=np.float64)
+        p[expected.argmin()] += 1.0 - part.doubt
+        return p
+
+    def _budget(self, part: _Part, moment: Moment) -> float:
+        """Share that arms may have together that are not proven."""
+        return part.budget / (1.0 + moment.load[self._known.baseline] / self._p.calm)
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
         found = self._parts.get((class_id, name))
@@ -270,6 +299,12 @@ class NetGainPlan:
             centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
+
+
+def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:
+    """Arms that get nothing; one that is held back is better than none where no other serves."""
+    barred = [a for a in range(arms) if a in gone or a in held]
+    return gone if len(barred) == arms else barred
 
 
 def _answer(belief: Belief, otherwise: float) -> float:

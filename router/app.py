@@ -27,6 +27,7 @@ from router.admission.queue import Limits
 from router.clock import Clock, SystemClock
 from router.config.models import Config
 from router.dashboard.answers import Histories, RoutePast, decisions_json
+from router.dashboard.policy import AskedPolicy, beliefs_json
 from router.dashboard.routes import Sources
 from router.endpoints.cors import Cors
 from router.endpoints.names import ModelNames
@@ -329,7 +330,7 @@ class Application:
                 self._exposition,
                 self._asked_to_reload,
                 self._asked_to_drain,
-                sources=Sources(self.history, self._decisions, self._clock),
+                sources=Sources(self.history, self._decisions, self.beliefs, self._clock),
                 token=config.admin.shown_token,
                 desks=desks_of(
                     self._store,
@@ -436,6 +437,14 @@ class Application:
         ]
         window_s = self.config.estimates.window_s
         return await self._histories.answer(routes, window_s, since, class_id)
+
+    async def beliefs(self) -> dict[str, Any]:
+        """What the policy of every route believes of its pools."""
+        routes = [
+            AskedPolicy(model, route.policy, route.parts.chooser.plan, route.snapshot)
+            for model, route in self._current.routes.items()
+        ]
+        return await beliefs_json(routes, self._clock.wall())
 
     def decisions(self, request_id: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest decisions of this process, or the one of a request."""

@@ -9,11 +9,12 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from router.app import Application
 from router.config.models import Config
@@ -102,6 +103,25 @@ async def asked(shop: Shop, path: str) -> Any:
     return json.loads(reply.body)
 
 
+def percent(value: float, *, sign: bool = False, digits: int = 0) -> str:
+    """As the pages write it."""
+    # As `toFixed`: of two that are as near the larger one.
+    exact = Decimal(abs(value) * 100).quantize(Decimal(10) ** -digits, ROUND_HALF_UP)
+    text = f"{exact:f}"
+    if float(text) == 0:
+        return f"{text} %"
+    return f"{'−' if value < 0 else '+' if sign else ''}{text} %"
+
+
+def answering(body: Any) -> Callable[[Route], Any]:
+    """Answers with JSON."""
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(body=json.dumps(body), content_type="application/json")
+
+    return answer
+
+
 async def text_of(page: Page, selector: str) -> str:
     """All text there, blanks made one."""
     return " ".join((await page.inner_text(selector)).split())
@@ -129,11 +149,15 @@ async def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         pytest.skip("no Chromium for the dashboard's tests: apt-get install chromium")
     async with AsyncExitStack() as stack:
 
-        async def opened(*, traffic: bool = True, **admin: Any) -> Shop:
+        async def opened(
+            *, traffic: bool = True, policy: dict[str, Any] | None = None, **admin: Any
+        ) -> Shop:
             fleet = SimFleet(load_world("llama8b-light"), pace=PushedPace)
             await fleet.start()
             stack.push_async_callback(fleet.stop)
             config = {**fleet.config(port=0), "admin": {"port": 0, **admin}}
+            if policy is not None:
+                config["routes"] = [{**route, "policy": policy} for route in config["routes"]]
             app = Still(Config.model_validate(config), seed=SEED)
             await stack.enter_async_context(app.running())
             if traffic:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Route, expect
 
+from router.recommend.render import recommend
 from router.types import ReplicaId
-from tests.browser.conftest import WITHIN_MS, Open, settled, text_of
+from tests.browser.conftest import WITHIN_MS, Open, answering, percent, settled, text_of
 
 PAGES = (
-    *("overview", "classes", "classes/math/eagle3", "policy", "experiments", "fleet", "explain"),
-    "events",
+    *("overview", "classes", "classes/math/eagle3", "policy", "experiments", "recommend"),
+    *("fleet", "explain", "events"),
 )
 HOSTILE = {
     "simulated": '<img src=x onerror="alert(1)">',
@@ -26,16 +25,6 @@ HOSTILE = {
     "eagle3": 'a"><svg onload=alert(3)>',
     "plain": "خط پایه",
 }
-
-
-def percent(value: float, *, sign: bool = False, digits: int = 0) -> str:
-    """As the pages write it."""
-    # As `toFixed`: of two that are as near the larger one.
-    exact = Decimal(abs(value) * 100).quantize(Decimal(10) ** -digits, ROUND_HALF_UP)
-    text = f"{exact:f}"
-    if float(text) == 0:
-        return f"{text} %"
-    return f"{'−' if value < 0 else '+' if sign else ''}{text} %"
 
 
 @pytest.mark.timeout(240)
@@ -198,13 +187,57 @@ def renamed(value: Any) -> Any:
     return HOSTILE.get(value, value) if isinstance(value, str) else value
 
 
-def answering(body: Any) -> Callable[[Route], Any]:
-    """Answers with JSON."""
+STANDING = {
+    "status": "running",
+    "stage": 0,
+    "since": 1.0,
+    "why": "started",
+    "epoch": 1,
+    "began": 1.0,
+}
 
-    async def answer(route: Route) -> None:
-        await route.fulfill(body=json.dumps(body), content_type="application/json")
 
-    return answer
+def plan_of(names: dict[str, str]) -> dict[str, Any]:
+    """A plan that says everything in hostile words."""
+    return {
+        "name": names["simulated"],
+        "model": names["simulated"],
+        "hypothesis": names["eagle3"],
+        "treatment": {"arm": names["eagle3"], "policy": None, "off": False, "default": False},
+        "control": {"arm": names["plain"], "policy": None, "off": False, "default": False},
+        "tenants": [names["math"]],
+        "groups": [names["chat"]],
+        "classes": [names["math"]],
+        "unit": "session",
+        "stages": [{"share": 0.5, "dwell_s": 1.0, "min_requests": 1}],
+    }
+
+
+def look_of(names: dict[str, str]) -> dict[str, Any]:
+    """A look at it."""
+    gain = {"value": 0.1, "low": 0.0, "high": 0.2}
+    evidence = {"control": 1, "treatment": 1, "gain": gain, "guards": [], "ratio_alarm": False}
+    return {
+        "at": 1.0,
+        "evidence": {**evidence, "alarm": names["eagle3"]},
+        "sample_ratio": None,
+        "missing_units": 0,
+        "classes": {names["math"]: gain},
+        "ended": {"control": {"ok": 1}, "treatment": {"ok": 1}},
+        "effects": [[1.0, 0, 1, 1, 0.1, 0.0, 0.2], [2.0, 0, 1, 1, 0.1, 0.0, 0.2]],
+    }
+
+
+def line_of(names: dict[str, str]) -> dict[str, Any]:
+    """A line of its audit."""
+    return {
+        "at": 1.0,
+        "who": names["simulated"],
+        "what": "started",
+        "why": names["eagle3"],
+        "experiment": names["simulated"],
+        "evidence": None,
+    }
 
 
 @pytest.mark.timeout(180)
@@ -229,7 +262,27 @@ async def test_hostile_names_are_text(open_shop: Open) -> None:
         "console",
         lambda message: shop.complaints.append(message.text) if message.type == "error" else None,
     )
-    for path in ("overview", "classes", "policy", "fleet", "explain", "events"):
+    await context.route("**/api/beliefs", answering(renamed(await shop.app.beliefs())))
+    experiment = {"plan": plan_of(HOSTILE), "standing": STANDING, "share": 0.5}
+    listed = {"speculation": True, "experiments": [experiment], "audit": []}
+    await context.route("**/api/experiments", answering(listed))
+    shown = {**experiment, "look": look_of(HOSTILE), "audit": [line_of(HOSTILE)]}
+    await context.route("**/api/experiments/*", answering(shown))
+    gain = {"value": 0.1, "low": 0.0, "high": 0.2}
+    month = {HOSTILE["simulated"]: {HOSTILE["math"]: {"gain": gain, "held_out": 9, "others": 99}}}
+    await context.route("**/api/holdout/*", answering({"month": "2026-01", "models": month}))
+    made = renamed(recommend(shop.app.state()))
+    await context.route("**/api/recommend*", answering(made))
+    for path in (
+        "overview",
+        "classes",
+        "policy",
+        "experiments",
+        "recommend",
+        "fleet",
+        "explain",
+        "events",
+    ):
         await page.goto(f"{shop.app.admin_url}/#/{path}")
         await settled(page)
         assert await page.locator("main img, main script, svg[onload]").count() == 0

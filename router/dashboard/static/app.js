@@ -12,8 +12,9 @@ import * as explain from "./pages/explain.js";
 import * as fleet from "./pages/fleet.js";
 import * as overview from "./pages/overview.js";
 import * as policy from "./pages/policy.js";
+import * as recommend from "./pages/recommend.js";
 
-const PAGES = { overview, classes, policy, experiments, fleet, explain, events };
+const PAGES = { overview, classes, policy, experiments, recommend, fleet, explain, events };
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21_600], ["24 h", 86_400], ["7 d", 604_800]];
 const HISTORY_MS = 5000;
 const HOURS_MS = 60_000; // points of an hour change slowly

@@ -19,10 +19,16 @@ export function polled(view, path, every) {
   return known;
 }
 
-async function load(view, path, known) {
+// Asks another address now, and keeps its answer as that of the path.
+export function again(view, path, address) {
+  const known = answers.get(path);
+  if (known && !known.loading) load(view, address, known);
+}
+
+async function load(view, address, known) {
   known.loading = true;
   try {
-    known.value = await ask(path);
+    known.value = await ask(address);
     known.error = null;
   } catch (error) {
     known.error = error.message;
