@@ -16,6 +16,7 @@ import numpy as np
 from aiohttp import web
 
 from router import __version__
+from router.account import ACCOUNT_S
 from router.admin.desks import desks_of
 from router.admin.drain import Answer, DrainOrder, drain_here
 from router.admin.gauges import Gauge, route_gauges
@@ -156,6 +157,11 @@ class Application:
         """Finds the servers and asks every one for its health."""
         await self._current.probe()
 
+    async def reckon(self) -> None:
+        """Looks what every route has saved."""
+        for route in self._current.routes.values():
+            await route.accountant.look()
+
     async def look(self) -> None:
         """Judges the experiments that run."""
         await self._ground.trials.look(self._current.sources())
@@ -270,6 +276,8 @@ class Application:
         self.background.every(store.flush_interval_s, "flush", self.flush)
         self.background.every(store.refresh_interval_s, "refresh", self.refresh)
         self.background.every(LOOK_S, "look at experiments", self.look)
+        self.background.once("reckon", self.reckon)
+        self.background.every(ACCOUNT_S, "reckon", self.reckon)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
@@ -524,6 +532,7 @@ def _route_state(route: ServedRoute) -> RouteState:
         route.parts.chooser.plan,
         servers.upkeep.finder.errors(),
         servers.upkeep.identifier.identities,
+        route.accountant.account,
     )
 
 

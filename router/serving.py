@@ -18,6 +18,7 @@ from policies.base import ContextPolicy, Policy
 from policies.priors import MethodPrior
 from policies.registry import build_any_policy
 from policies.types import ArmView, ClassId
+from router.account import Accountant
 from router.admission.admission import Admission
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
@@ -123,6 +124,7 @@ class ServedRoute:
     knowing: Knowing
     parts: RouteParts
     snapshot: Snapshot
+    accountant: Accountant
     others: dict[str, Policy | ContextPolicy | None] = field(default_factory=dict)
     """Policies of tenants and experiments, by `plan_key`; None for one that cannot be built."""
 
@@ -336,7 +338,7 @@ class Generation:
         segments = self._segments(known)
         # Baseline only, and replaced before anything is served: `Learning.refresh`.
         plan = Plan(policy.name, snapshot.version, facts.arms, {})
-        ground = self._ground
+        ground, reader = self._ground, self._reader(route, known)
         parts = RouteParts(
             facts=servers.facts,
             segments=segments,
@@ -356,12 +358,21 @@ class Generation:
             servers,
             segments,
             policy,
-            self._reader(route, known),
+            reader,
             builder,
             self._knowing(facts, known),
             parts,
             snapshot,
+            self._accountant(facts, reader, known),
         )
+
+    def _accountant(
+        self, facts: RouteFacts, reader: Reader, known: ServedRoute | None
+    ) -> Accountant:
+        same = known is not None and known.servers.facts.arms == facts.arms
+        if known is not None and same and known.reader is reader:
+            return known.accountant
+        return Accountant(facts.arms, reader, self._ground.writer.slots)
 
     def _knowing(self, facts: RouteFacts, known: ServedRoute | None) -> Knowing:
         estimates = self.config.estimates

@@ -12,6 +12,8 @@ from policies.estimators.load import MOST
 from policies.estimators.quantiles import Quantile
 from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
+from router.account import Account
+from router.admin.account import account_json
 from router.admin.costs import costs_json
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
@@ -101,6 +103,8 @@ class RouteState:
     """Why the servers of a pool could not be looked for, by arm."""
     identities: Mapping[Replica, EngineIdentity] = field(default_factory=dict)
     """What the servers are that have told."""
+    account: Account | None = None
+    """What was saved; None before anybody looked."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -116,6 +120,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
         "classes": [_class_json(state, class_id) for class_id in snapshot.classes],
         "policy_failed_for": list(plan.spoiled),
         "events": [_event_json(event) for event in snapshot.events],
+        **account_json(state.account),
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from policies.types import ArmId, ClassId
 from router.errors import StoreError
@@ -42,6 +43,21 @@ MAX_MADE = 1000
 """Pairs of arm and class that are read of a slot."""
 
 
+_FIELDS_PER_STEP = 2000
+
+
+async def cells_of(fields: Mapping[str, int]) -> tuple[Cells, int]:
+    """Cells of a stretch of time, and how many fields nobody understands; requests get turns."""
+    cells: Cells = {}
+    unknown = 0
+    rest = iter(fields.items())
+    while piece := dict(islice(rest, _FIELDS_PER_STEP)):
+        unknown += merge_fields(cells, piece)
+        if len(piece) == _FIELDS_PER_STEP:
+            await asyncio.sleep(0)
+    return cells, unknown
+
+
 class History:
     """The past of one route beyond its window."""
 
@@ -72,8 +88,8 @@ class History:
         stale = [hour for hour in wanted if not self._fresh(hour, current, now)]
         replies = await self._asked([self._keys.hour(hour) for hour in stale])
         for hour, fields in zip(stale, replies, strict=True):
-            cells: Cells = {}
-            self.unknown_fields += merge_fields(cells, fields)
+            cells, unknown = await cells_of(fields)
+            self.unknown_fields += unknown
             keep_largest(cells)
             self._hours[hour], self._read_at[hour] = cells, now
             await asyncio.sleep(0)  # requests get their turn
@@ -90,8 +106,8 @@ class History:
         replies = await self._asked([self._keys.slot(slot) for slot in slots])
         found: dict[int, Cells] = {}
         for slot, fields in zip(slots, replies, strict=True):
-            cells: Cells = {}
-            self.unknown_fields += merge_fields(cells, fields)
+            cells, unknown = await cells_of(fields)
+            self.unknown_fields += unknown
             keep_largest(cells)
             found[slot] = cells
             await asyncio.sleep(0)

@@ -141,9 +141,11 @@ Open = Callable[..., Awaitable[Shop]]
 async def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     """Starts a fleet, a proxy and a browser; ends them after the test.
 
-    Servers are probed once at the start, and then when the test says so.
+    Servers are probed once at the start, and then when the test says so. Hours of the store are read
+    anew whenever somebody asks.
     """
     monkeypatch.setattr("router.app.PROBE_INTERVAL_S", 3600.0)
+    monkeypatch.setattr("router.estimates.history._FRESH_S", 0.0)
     path = chromium()
     if path is None:
         pytest.skip("no Chromium for the dashboard's tests: apt-get install chromium")
@@ -165,6 +167,7 @@ async def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
                 await driver.run(duration_s=TRAFFIC_S)
                 await app.flush()
                 await app.refresh()
+                await app.reckon()
             app.still = True
             playwright = await stack.enter_async_context(async_playwright())
             browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])

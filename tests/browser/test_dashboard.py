@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Route, expect
 
+from router.cli.report import report, saved_lines
 from router.recommend.render import recommend
 from router.types import ReplicaId
 from tests.browser.conftest import WITHIN_MS, Open, answering, percent, settled, text_of
@@ -95,6 +96,28 @@ async def test_figures_are_those_of_the_state(open_shop: Open) -> None:
     servers = [of["id"] for pool in route["pools"] for of in pool["replicas"]]
     assert [of for of in servers if of not in await text_of(page, "main")] == []
     assert shop.complaints == []
+
+
+async def test_what_was_saved_is_the_same_everywhere(open_shop: Open) -> None:
+    """On the overview, in /api/state and in the report; and nothing is claimed before traffic."""
+    shop = await open_shop()
+    [route] = shop.app.state()["routes"]
+    today, page = route["saved_today"], await shop.page()
+    await settled(page)
+    shown = await text_of(page, '[data-key="Saved today"]')
+    gain = [percent(today["gain"][of], sign=True) for of in ("value", "low", "high")]
+    assert f"{gain[0]} [{gain[1]}, {gain[2]}]" in shown
+    assert f"of waiting for {today['answers']} answers" in shown
+    assert f"{today['tokens_per_s']['value']:.1f} [" in shown
+    assert today["gain"]["low"] > 0
+    assert f"{today['seconds']['value']:.0f} s" in shown or "min" in shown
+    [line, *_] = saved_lines(report(shop.app.state())["routes"][0])
+    assert line.startswith(f"Saved today: {today['seconds']['value']:,.0f} s")
+    assert "not enough data" in await text_of(page, '[data-key="Against the holdout"]')
+    empty = await open_shop(traffic=False)
+    page = await empty.page()
+    await settled(page)
+    assert (await text_of(page, '[data-key="Saved today"]')).startswith("Saved today –")
 
 
 async def test_what_happens_is_seen_at_once(open_shop: Open) -> None:
