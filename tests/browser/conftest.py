@@ -17,6 +17,7 @@ import pytest
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from router.app import Application
+from router.clock import Clock
 from router.config.models import Config
 from router.simfleet.fleet import SimFleet
 from router.simfleet.traffic import Driver
@@ -30,6 +31,8 @@ TRAFFIC_S = 40.0
 
 WITHIN_MS = 5000
 """In which what happens is to be seen."""
+
+CHROMIUM_ARGS = ("--no-sandbox",)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -53,10 +56,9 @@ class Still(Application):
 
 @dataclass
 class Shop:
-    """A proxy, its engines, and pages that are looked at."""
+    """A proxy, and pages that are looked at."""
 
     app: Still
-    fleet: SimFleet
     browser: Browser
     folder: Path
     complaints: list[str] = field(default_factory=list)
@@ -97,6 +99,13 @@ class Shop:
         await page.screenshot(path=folder / f"{name}.png", full_page=True)
 
 
+@dataclass(kw_only=True)
+class SimShop(Shop):
+    """One before simulated engines."""
+
+    fleet: SimFleet
+
+
 async def asked(shop: Shop, path: str) -> Any:
     """What the admin port answers, as JSON."""
     reply = await get(shop.app.admin_url, path)
@@ -134,7 +143,7 @@ async def settled(page: Page) -> None:
         await expect(place.locator("canvas")).to_be_visible(timeout=WITHIN_MS)
 
 
-Open = Callable[..., Awaitable[Shop]]
+Open = Callable[..., Awaitable[SimShop]]
 
 
 @pytest.fixture
@@ -152,15 +161,19 @@ async def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     async with AsyncExitStack() as stack:
 
         async def opened(
-            *, traffic: bool = True, policy: dict[str, Any] | None = None, **admin: Any
-        ) -> Shop:
+            *,
+            traffic: bool = True,
+            policy: dict[str, Any] | None = None,
+            clock: Clock | None = None,
+            **admin: Any,
+        ) -> SimShop:
             fleet = SimFleet(load_world("llama8b-light"), pace=PushedPace)
             await fleet.start()
             stack.push_async_callback(fleet.stop)
             config = {**fleet.config(port=0), "admin": {"port": 0, **admin}}
             if policy is not None:
                 config["routes"] = [{**route, "policy": policy} for route in config["routes"]]
-            app = Still(Config.model_validate(config), seed=SEED)
+            app = Still(Config.model_validate(config), clock, seed=SEED)
             await stack.enter_async_context(app.running())
             if traffic:
                 driver = Driver(fleet.world, app.data_url, model="simulated", pace=PushedPace())
@@ -170,8 +183,8 @@ async def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
                 await app.reckon()
             app.still = True
             playwright = await stack.enter_async_context(async_playwright())
-            browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            browser = await playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGS)
             stack.push_async_callback(browser.close)
-            return Shop(app, fleet, browser, tmp_path)
+            return SimShop(app, browser, tmp_path, fleet=fleet)
 
         yield opened

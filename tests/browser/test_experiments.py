@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from router.simfleet.traffic import Driver
-from tests.browser.conftest import Open, Shop, asked, settled, text_of
+from tests.browser.conftest import Open, SimShop, asked, settled, text_of
 from tests.support.simfleet_world import PushedPace
 
 PLAN = """\
@@ -29,12 +29,12 @@ LOOK_MS = 20_000
 """Hours of the store are read again after ten seconds."""
 
 
-async def told(shop: Shop, path: str = "/try-eagle") -> Any:
+async def told(shop: SimShop, path: str = "/try-eagle") -> Any:
     """What the admin port tells of it."""
     return await asked(shop, f"/api/experiments{path}")
 
 
-async def begun(shop: Shop, page: Page, *, share: str = "0.5") -> None:
+async def begun(shop: SimShop, page: Page, *, share: str = "0.5") -> None:
     """The plan is written into the page and started by somebody called ops."""
     await page.get_by_label("Plan, in YAML or JSON").fill(PLAN.replace("0.5,", f"{share},", 1))
     await page.get_by_role("button", name="Start it …").click()
@@ -126,7 +126,7 @@ def effect(gain: dict[str, float] | None) -> str:
     return f"{value} [{low}, {high}]"
 
 
-async def seen_look(shop: Shop, page: Page) -> tuple[Any, dict[str, str]]:
+async def seen_look(shop: SimShop, page: Page) -> tuple[Any, dict[str, str]]:
     """A look with requests in it, and the texts of the panels that show it and no later one."""
     look: Any = None
     shown: dict[str, str] = {}

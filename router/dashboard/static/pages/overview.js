@@ -40,16 +40,16 @@ function holdoutTile({ holdout }) {
       `${count(holdout.held_out)} held out in ${holdout.month}, ${count(holdout.others)} not`], gain?.high < 0);
 }
 
-// The worst tail among the pools that serve most of their class.
+// The tail that is surely worst against the baseline's, among the pools that serve most of their class.
 function tailTile(view, route) {
   let worst = null;
   for (const entry of route.classes) {
     const serves = entry.cells.reduce((most, cell) => ((cell.share ?? 0) > (most?.share ?? 0) ? cell : most), null);
     for (const [tail, ratio] of Object.entries(serves?.tail_ratios ?? {})) {
-      if (ratio && (!worst || ratio.value > worst.ratio.value)) worst = { tail, ratio, entry, cell: serves };
+      if (ratio && ratio.low !== null && (!worst || ratio.low > worst.ratio.low)) worst = { tail, ratio, entry, cell: serves };
     }
   }
-  if (!worst) return tile("Worst tail", UNKNOWN, "against the baseline's, of the pools that serve most");
+  if (!worst) return tile("Worst tail", UNKNOWN, "not enough data on the tails of the pools that serve most");
   const { tail, ratio, entry, cell } = worst;
   return tile("Worst tail", `${figure(ratio.value)} ×`, [`${bracket(ratio.low, ratio.high, figure)} ${tail.replace("_", " ").toUpperCase()} of `,
     h("a", { href: view.link("classes", entry.class, cell.pool) }, name(entry.class), " on ", name(cell.pool))], ratio.low > 1.1);
