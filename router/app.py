@@ -42,6 +42,7 @@ from router.intake.http import RunningAnswers, data_server
 from router.learning import Learning
 from router.lifecycle import Lifecycle
 from router.listeners import listen
+from router.makers import PLAIN
 from router.observe.loop_lag import INTERVAL_S, LoopLag
 from router.observe.metrics import Metrics
 from router.pipeline import RawRequest
@@ -54,6 +55,7 @@ from router.stores.open import open_store
 from router.tenants.keyring import KeyRing
 from router.tenants.presence import Presence, places_of
 from router.tenants.quotas import Quotas
+from router.tracing.open import open_tracing
 from router.types import TenantId
 
 _STOP_FLUSH_S = 5.0
@@ -99,6 +101,7 @@ class Application:
         prefix = config.store.prefix
         self._writer = Writer(self._store, self._clock, prefix=prefix, ttl_s=0)
         self._metrics = Metrics()
+        self._traces = open_tracing(config.tracing, self._clock)
         self._fetch = AiohttpFetch()
         self._admission = Admission(_limits(config, None), self._clock, self._metrics)
         self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
@@ -114,6 +117,7 @@ class Application:
             KeyRing(),
             Trials(self._store, prefix, self._writer.slots.wall),
             Quotas(self._clock),
+            PLAIN if self._traces is None else self._traces.makers,
         )
         self._presence = Presence(prefix)
         self._current = Generation(config, self._ground)
@@ -328,6 +332,8 @@ class Application:
                 await route.servers.upstream.close()
         await self._fetch.close()
         await self._store.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
 
     async def _listen(self) -> list[web.BaseRunner]:
         config = self.config

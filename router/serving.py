@@ -39,14 +39,14 @@ from router.fleet.fetch import Fetch
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
 from router.fleet.upkeep import FleetUpkeep
+from router.makers import PLAIN, Makers
 from router.observe.decision_log import DecisionLog, why_unwritable
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
-from router.pipeline import Pipeline, RawRequest, RouteParts
+from router.pipeline import RawRequest, RouteParts
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.relay.wire.upstream import WireUpstream
-from router.selection.chooser import Chooser
 from router.selection.expectations import expectations
 from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.simulate.load import load_priors
@@ -80,6 +80,8 @@ class Ground:
     """Experiments."""
     quotas: Quotas
     """Tokens that tenants may have."""
+    makers: Makers = PLAIN
+    """What makes the parts that requests pass through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,14 @@ def make_servers(facts: RouteFacts, ground: Ground) -> Servers:
     """All that belongs to the servers of a route and ends with them."""
     clock, uniform = ground.clock, ground.rng.random
     fleet = FleetState(facts, clock, uniform=uniform)
-    upstream, counted = WireUpstream(), Counted(facts.arms)
+    upstream, counted = ground.makers.upstream(), Counted(facts.arms)
     wall = ground.writer.slots.wall
     return Servers(
         facts,
         fleet,
         FleetUpkeep(facts, fleet, clock, ground.fetch, uniform=uniform, book=counted, wall=wall),
         upstream,
-        Relay(facts, fleet, upstream, clock),
+        ground.makers.relay(facts, fleet, upstream, clock),
         counted,
     )
 
@@ -165,7 +167,7 @@ class Generation:
         }
         self.tenants = TenantBook(config.tenants, ground.keys, ground.clock)
         """Who is who; hashes go by the store's key, so they outlast reloads and restarts."""
-        self._pipeline = Pipeline(
+        self._pipeline = ground.makers.pipeline(
             {model: route.parts for model, route in self.routes.items()},
             self.classifier,
             ground.clock,
@@ -321,7 +323,7 @@ class Generation:
         if before is not None and same and self._same(lambda config: config.classify):
             # The operator's own weights may have been trained anew under the same name.
             return before.classifier
-        return SessionClassifier(
+        return self._ground.makers.classifier(
             configured_classifier(classify), self._ground.clock, classify.sessions
         )
 
@@ -342,7 +344,9 @@ class Generation:
         parts = RouteParts(
             facts=servers.facts,
             segments=segments,
-            chooser=Chooser(servers.facts, servers.fleet, plan, uniform=ground.rng.random),
+            chooser=ground.makers.chooser(
+                servers.facts, servers.fleet, plan, uniform=ground.rng.random
+            ),
             relay=servers.relay,
             recorder=Recorder(
                 ground.writer,
