@@ -11,9 +11,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from router.app import Application
@@ -31,6 +32,11 @@ TRAFFIC_S = 40.0
 
 WITHIN_MS = 5000
 """In which what happens is to be seen."""
+
+GUISES: tuple[tuple[Literal["light", "dark"], int], ...] = (
+    *(("light", 1280), ("dark", 1280)),
+    ("light", 390),
+)
 
 CHROMIUM_ARGS = ("--no-sandbox",)
 
@@ -129,6 +135,28 @@ def answering(body: Any) -> Callable[[Route], Any]:
         await route.fulfill(body=json.dumps(body), content_type="application/json")
 
     return answer
+
+
+async def serious_faults(page: Page) -> list[tuple[str, list[str]]]:
+    """Faults of accessibility that axe calls serious or critical, and where."""
+    found = await Axe().run(page)
+    return [
+        (of["id"], [node["html"] for node in of["nodes"]][:3])
+        for of in found.response["violations"]
+        if of["impact"] in ("serious", "critical")
+    ]
+
+
+async def in_every_guise(shop: Shop, page: Page, name: str) -> None:
+    """Light and dark, wide and narrow: nothing is too wide, and nobody is shut out."""
+    for scheme, width in GUISES:
+        await page.emulate_media(color_scheme=scheme)
+        await page.set_viewport_size({"width": width, "height": 900})
+        await settled(page)
+        assert await serious_faults(page) == [], (name, scheme, width)
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, (name, width)
+        await shop.shot(page, f"{name}-{scheme}-{width}")
 
 
 async def text_of(page: Page, selector: str) -> str:

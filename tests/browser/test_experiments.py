@@ -8,7 +8,14 @@ import pytest
 from playwright.async_api import Page, expect
 
 from router.simfleet.traffic import Driver
-from tests.browser.conftest import Open, SimShop, asked, settled, text_of
+from tests.browser.conftest import (
+    Open,
+    SimShop,
+    asked,
+    in_every_guise,
+    serious_faults,
+    text_of,
+)
 from tests.support.simfleet_world import PushedPace
 
 PLAN = """\
@@ -92,8 +99,11 @@ async def test_an_experiment_is_followed_and_ordered_from_the_page(open_shop: Op
     value, low, high = (f"{ratio[of]:.2f} ×" for of in ("value", "low", "high"))
     assert f"cost ratio 1.50 × {value} [{low}, {high}] kept" in shown["guards"]
     assert errors["breached"] is False
-    await settled(page)
-    await shop.shot(page, "experiments-running")
+    await in_every_guise(shop, page, "experiments-running")
+    await page.set_viewport_size({"width": 1280, "height": 900})
+    await page.locator("[data-key=about]").get_by_role("button", name="Pause").click()
+    assert await serious_faults(page) == []
+    await page.keyboard.press("Escape")
     await move(page, "Pause", "paused", why="release day")
     await move(page, "Resume", "running")
     await page.get_by_role("button", name="Go up to it").click()

@@ -14,8 +14,8 @@ from tests.browser.conftest import (
     Open,
     answering,
     asked,
+    in_every_guise,
     percent,
-    settled,
     text_of,
 )
 from tests.support.measured_state import cell, pool, route
@@ -44,8 +44,7 @@ async def test_beliefs_are_drawn_as_the_policy_tells_them(open_shop: Open) -> No
             assert f"Not proven: {', '.join(exploring['unproven'])}" in shown
             if exploring["got"] is not None:
                 assert f"they had {percent(exploring['got'], digits=1)}" in shown
-    await settled(page)
-    await shop.shot(page, "policy-net-gain")
+    await in_every_guise(shop, page, "policy-net-gain")
     assert shop.complaints == []
 
 
@@ -106,7 +105,7 @@ async def test_advice_is_shown_with_its_flags(open_shop: Open) -> None:
     await expect(page.locator("code.copied")).to_be_visible()
     [flag] = [of["flags"][0] for of in made["pools"] if of["pool"] == "eagle3"]
     assert await page.evaluate("navigator.clipboard.readText()") == flag
-    await shop.shot(page, "recommend-advice")
+    await in_every_guise(shop, page, "recommend-advice")
     assert shop.complaints == []
 
 
