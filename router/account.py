@@ -15,7 +15,7 @@ from router.estimates.slot_clock import SlotClock
 from router.experiments.holdout import of_everybody
 
 ACCOUNT_S = 30.0
-"""Between two looks: who looks at a day does not mind it, and two hours are read each time."""
+"""Between two looks; who looks at a day does not mind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,15 @@ class Accountant:
         arms: Of the route.
         reader: Of the route.
         slots: The clock of all processes.
+        window_s: How far back estimates look.
     """
 
-    def __init__(self, arms: tuple[Arm, ...], reader: Reader, slots: SlotClock) -> None:
+    def __init__(
+        self, arms: tuple[Arm, ...], reader: Reader, slots: SlotClock, window_s: int
+    ) -> None:
         self._reader = reader
         self._slots = slots
-        self._day = Day(arms, reader.history)
+        self._day = Day(arms, reader, window_s)
         self.account: Account | None = None
         """None before the first look."""
 

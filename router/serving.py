@@ -376,7 +376,8 @@ class Generation:
         same = known is not None and known.servers.facts.arms == facts.arms
         if known is not None and same and known.reader is reader:
             return known.accountant
-        return Accountant(facts.arms, reader, self._ground.writer.slots)
+        window_s = self.config.estimates.window_s
+        return Accountant(facts.arms, reader, self._ground.writer.slots, window_s)
 
     def _knowing(self, facts: RouteFacts, known: ServedRoute | None) -> Knowing:
         estimates = self.config.estimates

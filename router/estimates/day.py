@@ -1,8 +1,14 @@
-"""What a route's pools have saved since the day began, by UTC: hours folded to one figure."""
+"""What a route's pools have saved since the day began, by UTC: its blocks folded to one figure.
+
+A block of two minutes is what counts as the same time. Those that are over are folded once and kept
+as a few sums. What a process has not seen as blocks, because it began later in the day than the
+window reaches back, is known to it by the hour only.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,17 +19,16 @@ from policies.estimators.cells import CellSums, arm_view
 from policies.estimators.effects import arm_effects
 from policies.estimators.increments import WHOLE
 from policies.estimators.savings import ClassTimes, Saved, saved
-from policies.types import Arm, ArmId, ClassId
-from router.estimates.history import History
-from router.estimates.layout import COMMON, Cells
+from policies.types import Arm, ArmId, ArmView, ClassId, FloatArray
+from router.estimates.layout import BLOCK_S, COMMON, Cells
+from router.estimates.reader import Past, Reader
 from router.types import POOLED
 
 DAY_S = 86_400
+_HOUR_S = 3600
 
 _TIMES = ("e2e", *WHOLE.values())
 """Families of histograms of whole durations: of streams and of whole answers."""
-
-Hour = Mapping[ClassId, Mapping[ArmId, CellSums]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +44,41 @@ class Today:
     saved: Saved | None
 
 
+@dataclass(frozen=True, slots=True)
+class ClassSums:
+    """One class in one stretch of time.
+
+    Attributes:
+        costs: Number, sum and sum of squares of log costs, shape (3, strata, arms).
+        times: Time of answers in seconds, their number, their tokens (NaN where not all of them
+            told), shape (3, arms).
+    """
+
+    costs: FloatArray
+    times: FloatArray
+
+
+Stretch = Mapping[ClassId, ClassSums]
+
+
 class Day:
-    """Keeps the hours of the day folded.
+    """Keeps the blocks of the day folded.
 
     Args:
         arms: Of the route.
-        history: Where hours are read.
+        reader: Knows the window, and reads hours.
+        window_s: How far back the window reaches.
     """
 
-    def __init__(self, arms: Sequence[Arm], history: History) -> None:
+    def __init__(self, arms: Sequence[Arm], reader: Reader, window_s: int) -> None:
         self._arms = tuple(arms)
-        self._history = history
-        self._folded: dict[int, tuple[Cells, Hour]] = {}
+        self._reader = reader
+        self._window_s = window_s
+        self._blocks: dict[int, Stretch] = {}
+        self._hours: dict[int, tuple[Cells, Stretch]] = {}
+        self._first: int | None = None
+        self._newest = 0
+        """The last block that was seen."""
 
     async def look(self, now: float) -> Today:
         """Folds what is new, in pieces.
@@ -61,46 +89,88 @@ class Day:
         Raises:
             StoreError: The store did not answer.
         """
-        since = now // DAY_S * DAY_S
-        hours = await self._history.read_hours(since)
-        folded: dict[int, tuple[Cells, Hour]] = {}
-        for number, cells in hours.items():
-            kept = self._folded.get(number)
-            if kept is None or kept[0] is not cells:
-                kept = (cells, await self._fold(cells))
-            folded[number] = kept
-        self._folded = folded
+        since, past = now // DAY_S * DAY_S, self._reader.past()
+        from_hour = math.ceil(self._known_from(now, past.newest_block) * BLOCK_S / _HOUR_S)
+        begins = max(since, from_hour * _HOUR_S)
+        hours = await self._fold_hours(since, from_hour) if since < begins else []
+        growing = await self._fold_blocks(past, begins)
         classes = []
-        for times in day_times([hour for _, hour in folded.values()], self._arms):
+        for times in class_times([*hours, *self._blocks.values(), *growing], self._arms):
             classes.append(times)
             await asyncio.sleep(0)
         return Today(since, saved(classes))
 
-    async def _fold(self, cells: Cells) -> Hour:
+    def _known_from(self, now: float, newest: int) -> int:
+        """The first block that is known from its beginning, and all from it on."""
+        whole = int((now - self._window_s) // BLOCK_S) + 1
+        if self._first is None or self._newest < whole - 1:
+            self._first, self._blocks = whole, {}  # what lies between was never seen
+        self._newest = newest
+        return self._first
+
+    async def _fold_blocks(self, past: Past, begins: float) -> list[Stretch]:
+        """Keeps those that are over; gives those that still grow."""
+        first = math.ceil(begins / BLOCK_S)
+        self._blocks = {index: of for index, of in self._blocks.items() if index >= first}
+        growing: list[Stretch] = []
+        for index, cells in past.blocks.items():
+            if index < first or index in self._blocks:
+                continue
+            folded = await self._fold(cells)
+            if index in past.complete:
+                self._blocks[index] = folded
+            else:
+                growing.append(folded)
+        return growing
+
+    async def _fold_hours(self, since: float, from_hour: int) -> list[Stretch]:
+        """Hours of the day that are not known by blocks."""
+        hours = await self._reader.history.read_hours(since)
+        folded: dict[int, tuple[Cells, Stretch]] = {}
+        for number, cells in hours.items():
+            if number >= from_hour:
+                continue
+            kept = self._hours.get(number)
+            same = kept is not None and kept[0] is cells
+            folded[number] = kept if kept and same else (cells, await self._fold(cells))
+        self._hours = folded
+        return [of for _, of in folded.values()]
+
+    async def _fold(self, cells: Cells) -> Stretch:
         wanted = {arm.arm_id for arm in self._arms}
         found: dict[ClassId, dict[ArmId, CellSums]] = {}
         for (arm_id, class_id, part), fields in cells.items():
             if arm_id in wanted and class_id != COMMON and part == POOLED:
                 found.setdefault(class_id, {})[arm_id] = CellSums.of(fields)
                 await asyncio.sleep(0)
-        return found
+        made: dict[ClassId, ClassSums] = {}
+        for class_id, of in found.items():
+            made[class_id] = self._sums(class_id, of)
+            await asyncio.sleep(0)
+        return made
+
+    def _sums(self, class_id: ClassId, cells: Mapping[ArmId, CellSums]) -> ClassSums:
+        view = arm_view(class_id, self._arms, [(1.0, cells)])
+        times = np.zeros((3, len(self._arms)))
+        for index, arm in enumerate(self._arms):
+            if arm.arm_id in cells:
+                times[:, index] = _times(cells[arm.arm_id])
+        return ClassSums(np.stack([view.n, view.total, view.total_sq]), times)
 
 
-def day_times(hours: Sequence[Hour], arms: Sequence[Arm]) -> Iterator[ClassTimes]:
-    """Each class with its effects, hour by hour against the baseline, and its times. Pure.
+def class_times(stretches: Sequence[Stretch], arms: tuple[Arm, ...]) -> Iterator[ClassTimes]:
+    """Each class with its effects, stretch by stretch against the baseline, and its times. Pure.
 
     Args:
-        hours: Sums by class and arm.
+        stretches: Sums by class.
         arms: Of the route.
     """
-    for class_id in sorted({class_id for hour in hours for class_id in hour}):
-        mine = [hour[class_id] for hour in hours if class_id in hour]
-        effects = arm_effects(arm_view(class_id, arms, [(1.0, cells) for cells in mine]))
-        sums = np.zeros((3, len(arms)))
-        for index, arm in enumerate(arms):
-            there = [cells[arm.arm_id] for cells in mine if arm.arm_id in cells]
-            sums[:, index] = np.sum([_times(cell) for cell in there], axis=0) if there else 0.0
-        yield ClassTimes(effects, *sums)
+    nothing = np.zeros(len(arms))
+    for class_id in sorted({class_id for of in stretches for class_id in of}):
+        mine = [of[class_id] for of in stretches if class_id in of]
+        n, total, total_sq = np.concatenate([of.costs for of in mine], axis=1)
+        view = ArmView(class_id, arms, n, total, total_sq, nothing, nothing)
+        yield ClassTimes(arm_effects(view), *np.sum([of.times for of in mine], axis=0))
 
 
 def _times(cell: CellSums) -> tuple[float, float, float]:

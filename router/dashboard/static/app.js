@@ -202,6 +202,7 @@ addEventListener("hashchange", () => {
   const before = view.page;
   render();
   if (before !== view.page) {
+    document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     scrollTo(0, 0);
     document.getElementById("main").focus({ preventScroll: true });
   }

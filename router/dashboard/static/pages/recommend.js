@@ -14,7 +14,7 @@ const gainOf = (gain) => (gain ? `${fine(gain.value)} [${fine(gain.low)}, ${fine
 function bestCells(pool, best) {
   return [
     h("td", null, best.k === pool.k ? `keep k = ${best.k}` : h("b", null, `k = ${best.k}`),
-      best.k === pool.k && best.likeliest !== best.k ? h("span", { class: "quiet" }, ` k = ${best.likeliest} looks better, not beyond doubt`) : null),
+      best.k === pool.k && best.likeliest !== best.k ? [h("br"), h("span", { class: "quiet" }, `k = ${best.likeliest} looks better, not beyond doubt`)] : null),
     h("td", { class: "number" }, best.k === pool.k ? UNKNOWN : gainOf(best.gain)),
     h("td", { class: "number" }, gainOf(best.against_plain)),
   ];
@@ -36,17 +36,17 @@ function flag(pool, line, index) {
 function poolPanel(pool) {
   const head = h("h2", null, name(pool.pool), " ", h("span", { class: "quiet" }, `${pool.method} on ${pool.engine}, drafts of ${pool.k}`));
   if (pool.lacking.length) {
-    return h("section", { class: "panel w6", "data-key": `pool ${pool.pool}` }, head,
+    return h("section", { class: "panel", "data-key": `pool ${pool.pool}` }, head,
       empty("Not enough data", h("span", null, pool.lacking.map((why) => h("span", { class: "line" }, name(why))))));
   }
-  return h("section", { class: "panel w6", "data-key": `pool ${pool.pool}` }, head,
+  return h("section", { class: "panel", "data-key": `pool ${pool.pool}` }, head,
     table(`Drafts of ${pool.pool} by class`, ["Class", ...HEADS(pool)], [
       h("tr", { "data-key": "*" }, h("th", { scope: "row" }, "all classes", h("span", { class: "quiet" }, ` at ${figure(pool.load, 1)} requests a server`)), bestCells(pool, pool.overall)),
       ...Object.entries(pool.classes).map(([of, best]) => h("tr", { "data-key": of }, h("th", { scope: "row" }, name(of)), bestCells(pool, best))),
-    ]),
+    ], { class: "advice" }),
     pool.schedule.length > 1 ? [h("h3", null, "By requests in the batch"),
       table(`Drafts of ${pool.pool} by batch size`, ["Batch", ...HEADS(pool)], pool.schedule.map((of) =>
-        h("tr", { "data-key": of.low }, h("th", { scope: "row" }, `${count(of.low)}–${count(of.high)}`), bestCells(pool, of.best))))] : null,
+        h("tr", { "data-key": of.low }, h("th", { scope: "row" }, `${count(of.low)}–${count(of.high)}`), bestCells(pool, of.best))), { class: "advice" })] : null,
     h("h3", null, "Flag of the engine"),
     pool.flags.length ? pool.flags.map((line, index) => flag(pool, line, index)) : h("p", null, "No change of drafts shows a gain."),
     pool.longer ? h("p", { class: "quiet" }, `Extrapolated: drafts of ${pool.longer[0]} might save ${gainOf(pool.longer[1])}; none so long was seen.`) : null,
@@ -58,7 +58,7 @@ function changes(caption, rows) {
   return [h("h3", null, caption), table(caption, ["Change", { text: "Saves", numeric: true }, ""], rows.map((of) =>
     h("tr", { "data-key": of.what }, h("th", { scope: "row" }, name(of.what)), h("td", { class: "number" }, gainOf(of.gain)),
       h("td", null, of.shown ? h("span", { class: "badge good" }, "worth it") : h("span", { class: "badge" }, "not beyond doubt"),
-        of.outside ? h("span", { class: "badge warn" }, "at loads not seen") : null))))];
+        of.outside ? h("span", { class: "badge warn" }, "at loads not seen") : null))), { class: "advice" })];
 }
 
 function fleetPanel({ fleet }) {
