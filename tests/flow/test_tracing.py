@@ -67,9 +67,15 @@ def chat(*headers: str, stream: bool = True) -> bytes:
     return request_bytes(body, headers=headers)
 
 
-def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    """Spans of one request; fails where two have a name."""
-    spans = exporter.get_finished_spans()
+async def finished(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, ...]:
+    """Spans of one request, once all is over: its client has the last byte a little earlier."""
+    await until(lambda: any(of.kind is SpanKind.SERVER for of in exporter.get_finished_spans()))
+    return exporter.get_finished_spans()
+
+
+async def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    """The same by name; fails where two have one."""
+    spans = await finished(exporter)
     found = {span.name: span for span in spans}
     assert len(found) == len(spans)
     return found
@@ -97,7 +103,7 @@ async def test_a_request_is_one_trace_from_its_caller_to_its_engine(
     app = await start(config)
     reply = await ask(app.data_url, chat(PARENT))
     assert reply.status == 200
-    spans = by_name(exporter)
+    spans = await by_name(exporter)
     root, model = spans["POST /v1/chat/completions"], spans[f"chat {wire.MODEL}"]
     assert {format_trace_id(span.context.trace_id) for span in spans.values()} == {TRACE_ID}
     assert root.parent is not None
@@ -119,7 +125,7 @@ async def test_attributes_say_who_what_and_how_much(
     """By the conventions for generative AI; the request id is that of the header and the log."""
     app = await start(config)
     reply = await ask(app.data_url, chat())
-    spans = by_name(exporter)
+    spans = await by_name(exporter)
     root, model = told(spans["POST /v1/chat/completions"]), told(spans[f"chat {wire.MODEL}"])
     line = await only_decision(app)
     request_id = reply.head.one("x-specroute-request-id")
@@ -154,9 +160,10 @@ async def test_a_kept_connection_is_not_connected_again(
     """Where nothing was dialled there is no such span."""
     app = await start(config)
     await ask(app.data_url, chat())
+    await finished(exporter)
     exporter.clear()
     await ask(app.data_url, chat())
-    assert "connect" not in by_name(exporter)
+    assert "connect" not in await by_name(exporter)
 
 
 async def test_what_the_caller_does_not_sample_is_passed_on_unsampled(
@@ -181,17 +188,35 @@ async def test_each_try_is_a_span_and_one_that_failed_says_why(
     app = await start(config)
     reply = await ask(app.data_url, chat())
     assert reply.head.one("x-specroute-pool") == "plain"
-    tries = [of for of in exporter.get_finished_spans() if of.kind is SpanKind.CLIENT]
+    tries = [of for of in await finished(exporter) if of.kind is SpanKind.CLIENT]
     assert [told(of).get("error.type") for of in tries] == ["disconnected", None]
     assert [told(of)["specroute.replica"] for of in tries] == ["fast/0", "plain/0"]
     assert "gen_ai.usage.output_tokens" not in told(tries[0])
-    root = by_root(exporter)
+    root = await by_root(exporter)
     assert (root["specroute.attempts"], root["specroute.served_by"]) == (2, "plain")
 
 
-def by_root(exporter: InMemorySpanExporter) -> dict[str, Any]:
+async def test_of_two_tries_at_a_time_the_one_that_answered_has_the_figures(
+    start: Start, config: Config, exporter: InMemorySpanExporter, fast: ScriptedBackend
+) -> None:
+    """A hedge is a try beside the other, and each connects for itself."""
+    [route] = config.routes
+    hedged = config.model_copy(update={"routes": (route.model_copy(update={"hedge_s": 0.02}),)})
+    fast.then(send(b""), until_gone())
+    app = await start(hedged)
+    reply = await ask(app.data_url, chat())
+    assert reply.head.one("x-specroute-pool") == "plain"
+    spans = await finished(exporter)
+    tries = {told(of)["specroute.replica"]: of for of in spans if of.kind is SpanKind.CLIENT}
+    told_tokens = [name for name, of in tries.items() if "gen_ai.usage.output_tokens" in told(of)]
+    assert (sorted(tries), told_tokens) == (["fast/0", "plain/0"], ["plain/0"])
+    parents = {of.parent.span_id for of in spans if of.name == "connect" and of.parent is not None}
+    assert parents == {of.context.span_id for of in tries.values()}
+
+
+async def by_root(exporter: InMemorySpanExporter) -> dict[str, Any]:
     """Attributes of the one request's span."""
-    [root] = [of for of in exporter.get_finished_spans() if of.kind is SpanKind.SERVER]
+    [root] = [of for of in await finished(exporter) if of.kind is SpanKind.SERVER]
     return told(root)
 
 
@@ -202,7 +227,7 @@ async def test_a_refused_request_is_traced_without_a_try(
     app = await start(config)
     body = wire.chat(stream=False, model="nobody")
     reply = await ask(app.data_url, request_bytes(body))
-    root = by_root(exporter)
+    root = await by_root(exporter)
     assert root["http.response.status_code"] == reply.status == 404
     assert root["error.type"] == reply.head.one("x-specroute-reason")
 
@@ -217,8 +242,7 @@ async def test_a_client_that_leaves_ends_its_trace(
         await client.send(chat())
         await until(lambda: bool(fast.requests))
     await fast.requests[0].gone.wait()
-    await until(lambda: bool(exporter.get_finished_spans()))
-    assert by_root(exporter)["specroute.status"] == "aborted"
+    assert (await by_root(exporter))["specroute.status"] == "aborted"
 
 
 @asynccontextmanager
