@@ -125,11 +125,9 @@ class Day:
 
     async def _fold_hours(self, since: float, from_hour: int) -> list[Stretch]:
         """Hours of the day that are not known by blocks."""
-        hours = await self._reader.history.read_hours(since)
+        hours = await self._reader.history.read_hours(since, from_hour * _HOUR_S)
         folded: dict[int, tuple[Cells, Stretch]] = {}
         for number, cells in hours.items():
-            if number >= from_hour:
-                continue
             kept = self._hours.get(number)
             same = kept is not None and kept[0] is cells
             folded[number] = kept if kept and same else (cells, await self._fold(cells))
