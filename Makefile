@@ -91,7 +91,8 @@ lock: $(VENV)/dev-ok ## Resolve requirements/*.txt anew from pyproject.toml
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --extra demo --group build pyproject.toml -o requirements/demo.txt
 	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
-	$(LOCK) --extra demo --group build --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra otel pyproject.toml -o requirements/otel.txt
+	$(LOCK) --extra demo --extra otel --group build --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## Remove the environment and what the demo left in this folder
 	rm -rf $(VENV) $(CLIENTS) .demo .specroute dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

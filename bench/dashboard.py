@@ -1,9 +1,11 @@
 """What an open dashboard costs: first paint, memory of the page, time of the server.
 
-    python -m bench.dashboard [SECONDS]
+    python -m bench.dashboard [SECONDS [UPDATES]]
 
-It fills a store with a week of 8 pools by 10 classes, opens the pages in the system's Chromium and
-watches them for so long. Engines are not there; the process is busy with estimates all the while.
+It fills a store with a week of 8 pools by 10 classes and a month of 200 tenants, opens the pages in
+the system's Chromium and watches them for so long. Engines are not there; the process is busy with
+estimates all the while, and what that takes is told apart. Then a page gets an hour of updates as
+fast as it takes them, each of which changes every class, pool by pool.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import random
 import shutil
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from playwright.async_api import Page, async_playwright
 
@@ -22,7 +26,8 @@ from policies.estimators.increments import increments
 from policies.types import ArmId, ClassId, SpecUsage, Status, Trial
 from router.app import Application
 from router.config.models import Config
-from router.estimates.layout import SLOT_S, RouteKeys, slot_at
+from router.dashboard import feed
+from router.estimates.layout import SLOT_S, RouteKeys, month_of, slot_at
 from router.stores.base import Addition, Batch
 
 MODEL = "bench"
@@ -30,9 +35,70 @@ POOLS = [f"pool{number}" for number in range(8)]
 CLASSES = [f"class{number}" for number in range(10)]
 REQUESTS = 25
 """Of each pool and class in every stretch of time."""
+TENANTS = 200
+HOUR_OF_UPDATES = 3600
+WARM = 200
+"""Updates before memory is looked at first: pages fill up with what they keep."""
+T = TypeVar("T")
 WEEK_H = 7 * 24
 WINDOW_S = 3600
 TTL_S = 10**6
+
+
+_COUNTED = """
+window.updates = 0;
+const add = EventSource.prototype.addEventListener;
+EventSource.prototype.addEventListener = function (type, act) {
+  return add.call(this, type, (event) => { act(event); window.updates += 1; });
+};
+"""
+
+
+class Told:
+    """What it takes to make the state and to tell what changed of it, on the loop's thread."""
+
+    def __init__(self) -> None:
+        self.busy_s = 0.0
+
+    def timed(self, work: Callable[[], T]) -> T:
+        """Does it, and adds what it took."""
+        began = time.thread_time()
+        made = work()
+        self.busy_s += time.thread_time() - began
+        return made
+
+
+TOLD = Told()
+
+
+class TimedReader(feed.Reader):
+    """What one page has been told, and what telling took."""
+
+    def message(self, state: dict[str, Any]) -> bytes:
+        """See `feed.Reader`."""
+        return TOLD.timed(partial(super().message, state))
+
+
+class Lively(Application):
+    """A proxy whose figures change with every look at them, as if it had traffic."""
+
+    lively = False
+    looks = 0
+
+    def state(self) -> dict[str, Any]:
+        """Every class and pool differs from what was told before."""
+        made = TOLD.timed(super().state)
+        if not self.lively:
+            return made
+        self.looks += 1
+        for entry in (entry for route in made["routes"] for entry in route["classes"]):
+            entry["requests"] += self.looks
+            for cell in entry["cells"]:
+                cell["ok"] += self.looks
+                cell["probability"] = (self.looks % 97) / 97
+        for pool in (pool for route in made["routes"] for pool in route["pools"]):
+            pool["replicas"][0]["in_flight"] = self.looks % 50
+        return made
 
 
 def config() -> Config:
@@ -97,12 +163,21 @@ async def fill(app: Application) -> None:
     places += [keys.slot(slot - ago) for ago in range(1, WINDOW_S // SLOT_S, 4)]
     for number, key in enumerate(places, 1):
         await store.add(Batch("bench", number, TTL_S), [Addition({"": sums}, {key: TTL_S})])
+    month = {
+        f"tenant{number:03}|{stem}.y.s.{part}": value
+        for number in range(TENANTS)
+        for stem, n in (("out", 40), ("rest", 8000))
+        for part, value in (("n", n), ("s", n * 10**6), ("q", n * 1_200_000))
+    }
+    key = keys.month(month_of(slot))
+    await store.add(Batch("month", 1, TTL_S), [Addition({"": month}, {key: TTL_S})])
 
 
 async def heap_mb(page: Page) -> float:
     """What the page's scripts hold once garbage is gone."""
     session = await page.context.new_cdp_session(page)
-    await session.send("HeapProfiler.collectGarbage")
+    for _ in range(2):  # what finalizers let go goes with the second
+        await session.send("HeapProfiler.collectGarbage")
     used = await session.send("Runtime.getHeapUsage")
     return float(used["usedSize"]) / 1e6
 
@@ -112,18 +187,49 @@ async def watch(page: Page, path: str, seconds: float) -> None:
     await page.goto(page.url.partition("#")[0] + f"#/{path}")
     await asyncio.sleep(3)
     before, nodes = await heap_mb(page), await page.evaluate("document.all.length")
-    busy_s, began = time.process_time(), time.perf_counter()
+    told_s, busy_s, began = TOLD.busy_s, time.process_time(), time.perf_counter()
     await asyncio.sleep(seconds)
-    share = (time.process_time() - busy_s) / (time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    share, told = (time.process_time() - busy_s) / took_s, (TOLD.busy_s - told_s) / took_s
     print(
         f"{path}: heap {before:.1f} -> {await heap_mb(page):.1f} MB, nodes {nodes} -> "
-        f"{await page.evaluate('document.all.length')}, the process busy {share:.1%}"
+        f"{await page.evaluate('document.all.length')}, the process busy {share:.1%}, of which "
+        f"{told:.2%} of a core is the page's feed"
     )
 
 
-async def main(seconds: float) -> None:
+async def updated(page: Page, updates: int) -> int:
+    """Waits until a page has taken so many, and tells how many it has."""
+    taken = 0
+    while taken < updates:
+        await page.wait_for_timeout(500)
+        taken = int(await page.evaluate("window.updates"))
+    return taken
+
+
+async def hour(page: Page, path: str, updates: int) -> None:
+    """Sends a page an hour of updates, and prints what it holds at each quarter of it."""
+    await page.goto(page.url.partition("#")[0] + f"#/{path}")
+    seen = await updated(page, WARM)
+    held, nodes = [await heap_mb(page)], [await page.evaluate("document.all.length")]
+    began = time.perf_counter()
+    for quarter in range(1, 5):
+        await updated(page, seen + quarter * updates // 4)
+        held.append(await heap_mb(page))
+        nodes.append(await page.evaluate("document.all.length"))
+    took_s = time.perf_counter() - began
+    print(
+        f"{path}, {updates} updates in {took_s:.0f} s: heap "
+        f"{' -> '.join(f'{of:.1f}' for of in held)} MB, nodes {min(nodes)} to {max(nodes)}, "
+        f"{1000 * took_s / updates:.0f} ms an update",
+        flush=True,
+    )
+
+
+async def main(seconds: float, updates: int) -> None:
     """Runs all of it."""
-    app = Application(config(), seed=1)
+    feed.Reader = TimedReader  # type: ignore[misc]  # to be timed
+    app = Lively(config(), seed=1)
     await fill(app)
     async with app.running(), async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -147,8 +253,25 @@ async def main(seconds: float) -> None:
         print(f"a week that nobody had asked for: {time.perf_counter() - began:.2f} s")
         await watch(page, "overview", seconds)
         await watch(page, "classes/class3/pool2", seconds)
+        await watch(page, "policy", seconds)
+        await watch(page, "experiments", seconds)
+        await page.close()
+        app.lively = True
+        feed.INTERVAL_S = 0.0
+        for path in ("overview", "classes/class3/pool2") if updates else ():
+            page = await browser.new_page(viewport={"width": 1280, "height": 900})
+            await page.add_init_script(_COUNTED)
+            await page.goto(f"{app.admin_url}/#/{path}")
+            await hour(page, path, updates)
+            await page.close()
         await browser.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0))
+    given = sys.argv[1:]
+    asyncio.run(
+        main(
+            float(given[0]) if given else 60.0,
+            int(given[1]) if len(given) > 1 else HOUR_OF_UPDATES,
+        )
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from policies.beliefs import Told, of_view
 from policies.expected import PRIOR_SD, expected_cost, shared_by_best
 from policies.parameters import number, parameter
 from policies.proposal import with_floor
@@ -64,6 +65,10 @@ class EpsilonGreedyPolicy:
         falling = given.epsilon * given.decay / (given.decay + float(known.n.sum()))
         floor = max(given.least, falling) / len(view.arms)
         return Proposal(with_floor(shared_by_best(known.mean), floor), known.mean)
+
+    def told(self, view: ArmView) -> Told:
+        """What is believed of the arms; see `policies.beliefs`."""
+        return of_view(view, self.parameters.prior_sd)
 
 
 def build_epsilon_greedy(

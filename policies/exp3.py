@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.beliefs import Told, of_view
 from policies.expected import PRIOR_SD, expected_cost
 from policies.parameters import number, parameter
 from policies.proposal import with_floor
@@ -74,6 +75,10 @@ class Exp3Policy:
         weights = _softmax(-(mixed / arms) * n * loss)
         share = min(max(mixed, self.parameters.least), 1.0)
         return Proposal(with_floor(weights, share / arms), known.mean)
+
+    def told(self, view: ArmView) -> Told:
+        """What is believed of the arms; see `policies.beliefs`."""
+        return of_view(view, self.parameters.prior_sd)
 
 
 def _softmax(scores: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policies.beliefs import Told, of_draws
 from policies.estimators.load import BANDS
 from policies.knowledge import Knowledge, Moment
 from policies.parameters import integer, number, parameter
@@ -73,11 +74,23 @@ class LinearPlan:
         unknown[self._base] = 0.0
         self._of_class = [*together, unknown]
 
-    def propose(self, moment: Moment) -> Proposal:
-        """Count winners; scores are mean log costs, over a level that all arms share."""
+    def told(self, moment: Moment) -> Told:
+        """What the draws say of the arms."""
+        cost = self._cost(moment)
+        return Told(of_draws(cost - cost[self._base]))
+
+    def _cost(self, moment: Moment) -> FloatArray:
+        """Log costs over a level that all arms share, shape (arms, draws)."""
         x = np.array([math.log2(load) if load > 1 else 0.0 for load in moment.load])
         cost = self._own + self._of_class[self._classes.get(moment.class_id, -1)]
-        cost = cost + self._slope * x[:, None] + self._bend * np.maximum(x - _BEND, 0.0)[:, None]
+        found: FloatArray = (
+            cost + self._slope * x[:, None] + self._bend * np.maximum(x - _BEND, 0.0)[:, None]
+        )
+        return found
+
+    def propose(self, moment: Moment) -> Proposal:
+        """Count winners; scores are mean log costs."""
+        cost = self._cost(moment)
         there = np.array(moment.load) > 0
         scores = cost.mean(axis=1)
         if not there.any():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from policies.bands import MIDDLES, ahead_bands, prompt_bands
+from policies.beliefs import Exploring, Told, of_draws
 from policies.budgets import NetGainParameters, budget_of, doubt_of, least_control, settled
 from policies.cost import typical_tokens
 from policies.curves import GRID, Curves, fit_curves, grid_index
@@ -131,8 +132,7 @@ class NetGainPlan:
         """
         part = self._part(moment.class_id, moment.part)
         bands, ahead = prompt_bands(moment), ahead_bands(moment)
-        asked = moment.output_tokens
-        limit = max(asked, 1) if asked is not None and asked < part.output else None
+        limit = _limit(moment, part)
         key = (part.number, moment.load, bands, ahead, limit)
         found = self._answers.get(key)
         if found is None:
@@ -151,26 +151,13 @@ class NetGainPlan:
         ahead: tuple[int, ...],
         limit: int | None,
     ) -> Proposal:
-        rows = np.array([row + grid_index(n) for row, n in zip(self._rows, load, strict=True)])
-        # Marginal seconds, shape (arms, draws): its own, and what others lose.
-        cost: FloatArray = self._busy.take(rows, axis=0)
-        cost *= part.decoding
-        if limit is not None:
-            cost *= limit / part.output
-        first = self._prefill.take(rows, axis=0)
-        tokens, wait = np.array(self._prompts(load, bands, ahead))[:, :, None]
-        first *= tokens
-        first += wait
-        first *= part.hurdle
-        cost += first
+        cost = self._cost(part, load, bands, ahead, limit)
         scores = np.minimum(cost @ self._even, _MOST_SCORE)
         arms, base = len(scores), self._known.baseline
         gone = [a for a in range(arms) if load[a] <= 0]
         if len(gone) == arms:
             return Proposal(np.eye(arms)[base], scores)
-        # Where nothing else has a server, an arm that is held back is better than none.
-        barred = [a for a in range(arms) if load[a] <= 0 or a in part.held]
-        barred = gone if len(barred) == arms else barred
+        barred = _barred(arms, gone, part.held)
         expected = scores.tolist()
         for a in barred:
             cost[a] = np.inf
@@ -181,6 +168,28 @@ class NetGainPlan:
         for a in gone:
             lows[a] = 0.0
         return Proposal(_at_least(p, lows), scores)
+
+    def _cost(
+        self,
+        part: _Part,
+        load: tuple[int, ...],
+        bands: tuple[int, ...],
+        ahead: tuple[int, ...],
+        limit: int | None,
+    ) -> FloatArray:
+        """Marginal seconds, shape (arms, draws): the request's own, and what others lose."""
+        rows = np.array([row + grid_index(n) for row, n in zip(self._rows, load, strict=True)])
+        cost: FloatArray = self._busy.take(rows, axis=0)
+        cost *= part.decoding
+        if limit is not None:
+            cost *= limit / part.output
+        first = self._prefill.take(rows, axis=0)
+        tokens, wait = np.array(self._prompts(load, bands, ahead))[:, :, None]
+        first *= tokens
+        first += wait
+        first *= part.hurdle
+        cost += first
+        return cost
 
     def _prompts(
         self, load: tuple[int, ...], bands: tuple[int, ...], ahead: tuple[int, ...]
@@ -201,15 +210,37 @@ class NetGainPlan:
             ],
         )
 
+    def told(self, moment: Moment) -> Told:
+        """What the draws say of the arms, and what those that are not proven may have."""
+        part, base = self._part(moment.class_id, moment.part), self._known.baseline
+        cost = self._cost(
+            part, moment.load, prompt_bands(moment), ahead_bands(moment), _limit(moment, part)
+        )
+        beliefs = of_draws(np.log(cost) - np.log(cost[base]))
+        barred = _barred(len(cost), [a for a, n in enumerate(moment.load) if n <= 0], part.held)
+        unproven = beliefs.better < self._p.proof
+        unproven[barred] = False
+        expected = cost.mean(axis=1)
+        cost[barred] = np.inf
+        expected[barred] = np.inf
+        wanted = np.array(self._wanted(cost, expected.tolist(), part))
+        names = self._known.beliefs.get((moment.class_id, moment.part))
+        exploring = Exploring(
+            proof=self._p.proof,
+            unproven=tuple(int(a) for a in np.flatnonzero(unproven)),
+            budget=self._budget(part, moment.load[base]),
+            wanted=float(wanted[unproven].sum()),
+            floor=self._p.floor,
+            held={} if names is None else dict(names.held_back),
+        )
+        return Told(beliefs, exploring)
+
     def _shares(
         self, cost: FloatArray, expected: list[float], part: _Part, load: int
     ) -> list[float]:
         """Most to the least expected cost, some by draws, and no more than the budget unproven."""
         given, base = self._p, self._known.baseline
-        wins = np.bincount(cost.argmin(axis=0), minlength=len(expected)).tolist()
-        scale = part.doubt / given.draws
-        p = [count * scale for count in wins]
-        p[expected.index(min(expected))] += 1.0 - part.doubt
+        p = self._wanted(cost, expected, part)
         if expected[base] == np.inf:
             return p
         plain, needed = cost[base], given.proof * given.draws
@@ -219,13 +250,25 @@ class NetGainPlan:
             if share > 0.0 and a != base and np.count_nonzero(cost[a] <= plain) < needed
         ]
         risk = sum(p[a] for a in unproven)
-        budget = part.budget / (1.0 + load / given.calm)
+        budget = self._budget(part, load)
         if risk > budget:
             for a in unproven:
                 p[a] *= budget / risk
                 expected[a] = np.inf
             p[expected.index(min(expected))] += risk - budget
         return p
+
+    def _wanted(self, cost: FloatArray, expected: list[float], part: _Part) -> list[float]:
+        """Most to the least expected cost, some by draws."""
+        wins = np.bincount(cost.argmin(axis=0), minlength=len(expected)).tolist()
+        scale = part.doubt / self._p.draws
+        p = [count * scale for count in wins]
+        p[expected.index(min(expected))] += 1.0 - part.doubt
+        return p
+
+    def _budget(self, part: _Part, load: int) -> float:
+        """Share that arms may have together that are not proven; `load` is the baseline's."""
+        return part.budget / (1.0 + load / self._p.calm)
 
     def _part(self, class_id: ClassId, name: str) -> _Part:
         found = self._parts.get((class_id, name))
@@ -327,6 +370,18 @@ class NetGainPlan:
             centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
+
+
+def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:
+    """Arms that get nothing; one that is held back is better than none where no other serves."""
+    barred = [a for a in range(arms) if a in gone or a in held]
+    return gone if len(barred) == arms else barred
+
+
+def _limit(moment: Moment, part: _Part) -> int | None:
+    """Most tokens of the answer, where the client wants fewer than there usually are."""
+    asked = moment.output_tokens
+    return max(asked, 1) if asked is not None and asked < part.output else None
 
 
 def _answer(belief: Belief, otherwise: float) -> float:

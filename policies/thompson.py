@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.beliefs import Told, of_view
 from policies.estimators.effects import arm_effects, draw_effects
 from policies.expected import PRIOR_SD, failure_posterior
 from policies.parameters import integer, number, parameter
@@ -70,6 +71,10 @@ class ThompsonPolicy:
         wins = np.bincount(cost.argmin(axis=1), minlength=len(view.arms)) / self.parameters.draws
         floor = min(self.parameters.floor, 1.0 / len(view.arms))
         return Proposal(with_floor(wins, floor), effects.mean - np.log1p(-a / (a + b)))
+
+    def told(self, view: ArmView) -> Told:
+        """What is believed of the arms; see `policies.beliefs`."""
+        return of_view(view, self.parameters.prior_sd)
 
 
 def build_thompson(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from policies.beliefs import Told, of_view
 from policies.expected import PRIOR_SD, expected_cost, shared_by_best
 from policies.parameters import number, parameter
 from policies.proposal import with_floor
@@ -66,6 +67,10 @@ class UcbPolicy:
         index = known.mean + _NORMAL.inv_cdf(1.0 / (n + 2.0)) * known.sd
         floor = min(self.parameters.floor, 1.0 / len(view.arms))
         return Proposal(with_floor(shared_by_best(index), floor), index)
+
+    def told(self, view: ArmView) -> Told:
+        """What is believed of the arms; see `policies.beliefs`."""
+        return of_view(view, self.parameters.prior_sd)
 
 
 def build_ucb(

@@ -17,6 +17,7 @@ import numpy as np
 from aiohttp import web
 
 from router import __version__
+from router.account import ACCOUNT_S
 from router.admin.desks import desks_of
 from router.admin.drain import Answer, DrainOrder, drain_here
 from router.admin.gauges import Gauge, route_gauges
@@ -28,6 +29,7 @@ from router.admission.queue import Limits
 from router.clock import Clock, SystemClock
 from router.config.models import Config
 from router.dashboard.answers import Histories, RoutePast, decisions_json
+from router.dashboard.policy import AskedPolicy, beliefs_json
 from router.dashboard.routes import Sources
 from router.endpoints.cors import Cors
 from router.endpoints.names import ModelNames
@@ -41,6 +43,7 @@ from router.intake.http import RunningAnswers, data_server
 from router.learning import Learning
 from router.lifecycle import Lifecycle
 from router.listeners import listen
+from router.makers import PLAIN
 from router.observe.loop_lag import INTERVAL_S, LoopLag
 from router.observe.metrics import Metrics
 from router.pipeline import RawRequest
@@ -57,6 +60,7 @@ from router.tenants.board import PromiseBoard
 from router.tenants.keyring import KeyRing
 from router.tenants.presence import Presence, places_of
 from router.tenants.quotas import Quotas
+from router.tracing.open import open_tracing
 from router.types import TenantId
 
 REPEAT_S = 0.5
@@ -105,6 +109,7 @@ class Application:
         prefix = config.store.prefix
         self._writer = Writer(self._store, self._clock, prefix=prefix, ttl_s=0)
         self._metrics = Metrics()
+        self._traces = open_tracing(config.tracing, self._clock)
         self._fetch = AiohttpFetch()
         self._admission = Admission(_limits(config, None), self._clock, self._metrics)
         self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
@@ -128,6 +133,7 @@ class Application:
                 uniform=rng.random,
                 counted=self._metrics.repeated,
             ),
+            PLAIN if self._traces is None else self._traces.makers,
         )
         # Until the store tells of others, all workers of this host are there.
         self._presence = Presence(
@@ -176,6 +182,11 @@ class Application:
     async def probe(self) -> None:
         """Finds the servers and asks every one for its health."""
         await self._current.probe()
+
+    async def reckon(self) -> None:
+        """Looks what every route has saved."""
+        for route in self._current.routes.values():
+            await route.accountant.look()
 
     async def look(self) -> None:
         """Judges the experiments that run."""
@@ -319,6 +330,8 @@ class Application:
         self.background.every(LOOK_S, "look at experiments", self.look)
         self.background.every(LOOK_S, "brake experiments", self.brake)
         self.background.every(REPEAT_S, "repeat answers", self.repeat)
+        self.background.once("reckon", self.reckon)
+        self.background.every(ACCOUNT_S, "reckon", self.reckon)
         lag = LoopLag(INTERVAL_S, self._metrics.loop_lag.observe, monotonic)
         self.background.every(INTERVAL_S, "loop lag", lag.measure)
         self._keep_up()
@@ -370,6 +383,8 @@ class Application:
                 await route.servers.upstream.close()
         await self._fetch.close()
         await self._store.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
 
     async def _listen(self) -> list[web.BaseRunner]:
         config = self.config
@@ -380,7 +395,7 @@ class Application:
                 self._exposition,
                 self._asked_to_reload,
                 self._asked_to_drain,
-                sources=Sources(self.history, self._decisions, self._clock),
+                sources=Sources(self.history, self._decisions, self.beliefs, self._clock),
                 token=config.admin.shown_token,
                 desks=desks_of(
                     self._store,
@@ -488,6 +503,14 @@ class Application:
         window_s = self.config.estimates.window_s
         return await self._histories.answer(routes, window_s, since, class_id)
 
+    async def beliefs(self) -> dict[str, Any]:
+        """What the policy of every route believes of its pools."""
+        routes = [
+            AskedPolicy(model, route.policy, route.parts.chooser.plan, route.snapshot)
+            for model, route in self._current.routes.items()
+        ]
+        return await beliefs_json(routes, self._clock.wall())
+
     def decisions(self, request_id: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest decisions of this process, or the one of a request."""
         return decisions_json(self._current.decision_log.recent, request_id, limit)
@@ -567,6 +590,7 @@ class Application:
             servers.upkeep.finder.errors(),
             servers.upkeep.identifier.identities,
             self._ground.quality.book(route.config.model),
+            route.accountant.account,
         )
 
 

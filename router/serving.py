@@ -18,6 +18,7 @@ from policies.base import ContextPolicy, Policy
 from policies.priors import MethodPrior
 from policies.registry import build_any_policy
 from policies.types import ArmView, ClassId
+from router.account import Accountant
 from router.admission.admission import Admission
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
@@ -38,14 +39,14 @@ from router.fleet.fetch import Fetch
 from router.fleet.model import RouteFacts, build_routes
 from router.fleet.state import FleetState
 from router.fleet.upkeep import FleetUpkeep
+from router.makers import PLAIN, Makers
 from router.observe.decision_log import DecisionLog, why_unwritable
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder
-from router.pipeline import Pipeline, RawRequest, RouteParts
+from router.pipeline import RawRequest, RouteParts
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.relay.wire.upstream import WireUpstream
-from router.selection.chooser import Chooser
 from router.selection.expectations import expectations
 from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.sentinel.evidence import Watched
@@ -87,6 +88,8 @@ class Ground:
     """Quarantines."""
     sentinel: Sentinel
     """Repeats of answers."""
+    makers: Makers = PLAIN
+    """What makes the parts that requests pass through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +109,14 @@ def make_servers(facts: RouteFacts, ground: Ground) -> Servers:
     """All that belongs to the servers of a route and ends with them."""
     clock, uniform = ground.clock, ground.rng.random
     fleet = FleetState(facts, clock, uniform=uniform)
-    upstream, counted = WireUpstream(), Counted(facts.arms)
+    upstream, counted = ground.makers.upstream(), Counted(facts.arms)
     wall = ground.writer.slots.wall
     return Servers(
         facts,
         fleet,
         FleetUpkeep(facts, fleet, clock, ground.fetch, uniform=uniform, book=counted, wall=wall),
         upstream,
-        Relay(facts, fleet, upstream, clock),
+        ground.makers.relay(facts, fleet, upstream, clock),
         counted,
     )
 
@@ -131,6 +134,7 @@ class ServedRoute:
     knowing: Knowing
     parts: RouteParts
     snapshot: Snapshot
+    accountant: Accountant
     others: dict[str, Policy | ContextPolicy | None] = field(default_factory=dict)
     """Policies of tenants and experiments, by `plan_key`; None for one that cannot be built."""
 
@@ -171,7 +175,7 @@ class Generation:
         }
         self.tenants = TenantBook(config.tenants, ground.keys, ground.clock)
         """Who is who; hashes go by the store's key, so they outlast reloads and restarts."""
-        self._pipeline = Pipeline(
+        self._pipeline = ground.makers.pipeline(
             {model: route.parts for model, route in self.routes.items()},
             self.classifier,
             ground.clock,
@@ -343,7 +347,7 @@ class Generation:
         if before is not None and same and self._same(lambda config: config.classify):
             # The operator's own weights may have been trained anew under the same name.
             return before.classifier
-        return SessionClassifier(
+        return self._ground.makers.classifier(
             configured_classifier(classify), self._ground.clock, classify.sessions
         )
 
@@ -360,11 +364,11 @@ class Generation:
         segments = self._segments(known)
         # Baseline only, and replaced before anything is served: `Learning.refresh`.
         plan = Plan(policy.name, snapshot.version, facts.arms, {})
-        ground = self._ground
+        ground, reader = self._ground, self._reader(route, known)
         parts = RouteParts(
             facts=servers.facts,
             segments=segments,
-            chooser=Chooser(
+            chooser=ground.makers.chooser(
                 servers.facts,
                 servers.fleet,
                 plan,
@@ -386,12 +390,22 @@ class Generation:
             servers,
             segments,
             policy,
-            self._reader(route, known),
+            reader,
             builder,
             self._knowing(facts, known),
             parts,
             snapshot,
+            self._accountant(facts, reader, known),
         )
+
+    def _accountant(
+        self, facts: RouteFacts, reader: Reader, known: ServedRoute | None
+    ) -> Accountant:
+        same = known is not None and known.servers.facts.arms == facts.arms
+        if known is not None and same and known.reader is reader:
+            return known.accountant
+        window_s = self.config.estimates.window_s
+        return Accountant(facts.arms, reader, self._ground.writer.slots, window_s)
 
     def _knowing(self, facts: RouteFacts, known: ServedRoute | None) -> Knowing:
         estimates = self.config.estimates

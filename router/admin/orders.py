@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from router import __version__
 from router.errors import StoreError
-from router.experiments.bodies import PlanBody, PlanError
+from router.experiments.bodies import PlanError, WrittenPlan
 from router.experiments.desk import ExperimentDesk, UnknownExperimentError
 from router.experiments.forecast import DEFAULT_EFFECT
 from router.experiments.model import ExperimentName
@@ -49,7 +49,7 @@ class RampOrder(Order):
 class StartOrder(Order):
     """What is to begin."""
 
-    plan: PlanBody
+    plan: WrittenPlan
 
 
 class PlanOrder(BaseModel):
@@ -57,7 +57,7 @@ class PlanOrder(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    plan: PlanBody
+    plan: WrittenPlan
     effect: float = Field(
         DEFAULT_EFFECT, gt=0, lt=1, description="Smallest gain that matters, as a share of time."
     )

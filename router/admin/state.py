@@ -12,6 +12,8 @@ from policies.estimators.load import MOST
 from policies.estimators.quantiles import Quantile
 from policies.estimators.tau import Tau
 from policies.types import Arm, ArmId, ClassId, Status
+from router.account import Account
+from router.admin.account import account_json
 from router.admin.costs import costs_json
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
@@ -108,6 +110,8 @@ class RouteState:
     """What the servers are that have told."""
     quality: Book = _NOTHING_KNOWN
     """Cells whose answers are damaged."""
+    account: Account | None = None
+    """What was saved; None before anybody looked."""
 
 
 def route_json(state: RouteState) -> dict[str, Any]:
@@ -127,6 +131,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
             *(_event_json(event) for event in snapshot.events),
             *(_quarantine_event(*item) for item in state.quality.quarantines.items()),
         ],
+        **account_json(state.account),
     }
 
 

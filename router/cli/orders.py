@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import orjson
 import typer
-import yaml
 
 from router.cli.admin import order
 from router.errors import ConfigError
+from router.experiments.bodies import read_members
 from router.experiments.model import METRIC_WORDS
 from router.experiments.report import gain_text, variant_text
 
@@ -110,8 +110,8 @@ def revoke_key(key_id: str, url: _Url = _DEFAULT_URL) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        given = read_members(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: {error}") from error
     if not isinstance(given, dict):
         raise ConfigError(f"{file}: must hold the members of a plan; see docs/experiments.md")

@@ -21,7 +21,10 @@ def recommend_command(
     ] = "http://127.0.0.1:8081",
     *,
     state: Annotated[
-        Path | None, typer.Option(help="A kept answer of /api/state instead of a running proxy.")
+        Path | None,
+        typer.Option(
+            help="A kept answer of /api/state instead of a running proxy; - reads it from stdin."
+        ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
@@ -37,7 +40,8 @@ def read_state(path: Path) -> dict[str, Any]:
         ConfigError: The file cannot be read, or holds something else.
     """
     try:
-        state = orjson.loads(path.read_bytes())
+        data = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
+        state = orjson.loads(data)
     except OSError as error:
         raise ConfigError(f"--state: {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -59,6 +59,8 @@ def _route(route: dict[str, Any]) -> dict[str, Any]:
     gains = {name: _gains(entry, route["baseline"]) for name, entry in classes.items()}
     return {
         "model": route["model"],
+        "saved_today": route.get("saved_today"),
+        "holdout": route.get("holdout"),
         "best": {name: best(of) for name, of in gains.items()},
         "pairs": [
             {"classes": [one, other], **_pair(classes, gains, one, other)}
@@ -216,7 +218,9 @@ def markdown(made: dict[str, Any]) -> str:
     minutes = made["window_s"] // 60
     lines += [f"Over the last {minutes} minutes. {_ABOUT_GAINS}", ""]
     for route in made["routes"]:
-        lines += [f"## {route['model']}", "", *_classes_markdown(route), *_pairs_markdown(route)]
+        lines += [f"## {route['model']}", ""]
+        lines += [*(f"- {line}" for line in saved_lines(route)), ""]
+        lines += [*_classes_markdown(route), *_pairs_markdown(route)]
         lines += _splits_markdown(route)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -266,6 +270,35 @@ def _splits_markdown(route: dict[str, Any]) -> list[str]:
                 for part in split["parts"]
             ]
     return [*lines, ""]
+
+
+def saved_lines(route: dict[str, Any]) -> list[str]:
+    """What was saved, in words; what was not measured is said to be."""
+    today, held = route["saved_today"], route["holdout"]
+    lines = [f"Saved today: {UNKNOWN}."]
+    if today is not None and today["seconds"] is not None:
+        seconds, speed = today["seconds"], today["tokens_per_s"]
+        value, low, high = (f"{seconds[of]:,.0f}" for of in ("value", "low", "high"))
+        lines[0] = (
+            f"Saved today: {value} s ({low} … {high}) of waiting for {today['answers']:,} answers, "
+            f"{_percents(today['gain'])} of what the baseline would have taken"
+        )
+        if speed is not None:
+            value, low, high = (f"{speed[of]:+.1f}" for of in ("value", "low", "high"))
+            lines[0] += f"; {value} tokens/s ({low} … {high})"
+        lines[0] += "."
+        if today["not_compared"]:
+            lines.append(
+                f"{today['not_compared']:,} answers of today had no baseline to compare with."
+            )
+    gain = None if held is None else held["gain"]
+    lines.append(
+        f"Against the holdout: {UNKNOWN}."
+        if held is None or gain is None
+        else f"Against the holdout of {held['month']}: {_percents(gain)} of time, "
+        f"{held['held_out']:,} held out and {held['others']:,} not."
+    )
+    return lines
 
 
 def _percents(of: dict[str, float]) -> str:

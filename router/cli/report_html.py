@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from router.cli.report import UNKNOWN
+from router.cli.report import UNKNOWN, saved_lines
 
 _WIDE = 260
 _HIGH = 22
@@ -69,6 +69,7 @@ def _route(route: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
     yield f"<h2>{_name(route['model'])}</h2>\n"
     policy, baseline = _name(route["policy"]), _name(route["baseline"])
     yield f'<p class="soft">policy {policy}, baseline {baseline}</p>\n'
+    yield f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in saved_lines(found))}</ul>\n"
     if not route["classes"]:
         yield "<p>No request has been measured yet.</p>\n"
         return

@@ -413,6 +413,34 @@ class DecisionLog(Model):
     )
 
 
+class Tracing(Model):
+    """OpenTelemetry traces of requests, without any text of prompts or answers."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/]+",
+        description=(
+            "Where traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; "
+            "null for none. Needs `pip install 'specroute[otel]'`."
+        ),
+    )
+    headers: dict[HeaderName, SecretStr] = Field(
+        default_factory=dict, description="Header lines for it, such as a credential."
+    )
+    sample_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description=(
+            "Share of the requests that is traced. Those that come with a `traceparent` go by what "
+            "it says."
+        ),
+    )
+    service_name: str = Field(
+        "specroute", min_length=1, max_length=256, description="What traces call this proxy."
+    )
+
+
 class Replica(Model):
     """One server of a pool."""
 
@@ -950,6 +978,9 @@ class Config(Model):
     classify: Classify = Field(default_factory=Classify, description="How requests are told apart.")
     decision_log: DecisionLog = Field(
         default_factory=DecisionLog, description="Whether decisions are written to a file."
+    )
+    tracing: Tracing = Field(
+        default_factory=Tracing, description="Whether traces of requests are sent to a collector."
     )
     reload: Reload = Field(default_factory=Reload, description="When this file is read again.")
     routes: tuple[Route, ...] = Field(min_length=1, description="Models and their pools.")

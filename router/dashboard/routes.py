@@ -1,4 +1,4 @@
-"""Paths of the dashboard on the admin port: pages, live state, the past, decisions."""
+"""Paths of the dashboard on the admin port: pages, live state, the past, decisions, advice."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from aiohttp import web
 from router.clock import Clock
 from router.dashboard.feed import Feed, StateFn
 from router.dashboard.pages import add_pages
+from router.recommend.aside import NoRecommendationError, Recommender
 
 MAX_DECISIONS = 200
 """Decisions told at a time."""
@@ -26,6 +27,8 @@ class Sources:
     """Given since when and of which class (None for all together)."""
     decisions: Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
     """The newest decisions, or the one with a request id; given the id and how many at most."""
+    beliefs: Callable[[], Awaitable[dict[str, Any]]]
+    """What the policies believe."""
     clock: Clock
 
 
@@ -48,10 +51,23 @@ def add_dashboard(app: web.Application, state: StateFn, sources: Sources) -> Non
             return _json(404, {"error": f"no decision about {request_id} is remembered"})
         return _json(200, found[0])
 
+    async def beliefs(_: web.Request) -> web.Response:
+        return _json(200, await sources.beliefs())
+
+    recommender = Recommender(state, sources.clock)
+
+    async def recommend(request: web.Request) -> web.Response:
+        try:
+            return _json(200, await recommender.answer(anew="anew" in request.query))
+        except NoRecommendationError as error:
+            return _json(503, {"error": f"nothing is recommended: {error}"})
+
     feed = Feed(state, sources.clock)
     app.on_shutdown.append(feed.close)
     app.router.add_get("/api/events", feed.serve)
     app.router.add_get("/api/history", history)
+    app.router.add_get("/api/beliefs", beliefs)
+    app.router.add_get("/api/recommend", recommend)
     app.router.add_get("/api/decisions", decisions)
     app.router.add_get("/api/decisions/{request_id}", decision)
     add_pages(app)

@@ -6,7 +6,9 @@ Hours and months are read when somebody asks; nothing on the way to a plan needs
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from policies.types import ArmId, ClassId
 from router.errors import StoreError
@@ -29,6 +31,8 @@ from router.types import TenantId
 HOURS = 8 * 24
 """How far back hours are read: they are kept for a day longer."""
 
+_HOUR_S = 3600
+
 _OPEN_HOURS = 2
 """The current hour and the one before it may grow as a matter of course."""
 
@@ -40,6 +44,21 @@ MAX_TENANTS = 1000
 
 MAX_MADE = 1000
 """Pairs of arm and class that are read of a slot."""
+
+
+_FIELDS_PER_STEP = 2000
+
+
+async def cells_of(fields: Mapping[str, int]) -> tuple[Cells, int]:
+    """Cells of a stretch of time, and how many fields nobody understands; requests get turns."""
+    cells: Cells = {}
+    unknown = 0
+    rest = iter(fields.items())
+    while piece := dict(islice(rest, _FIELDS_PER_STEP)):
+        unknown += merge_fields(cells, piece)
+        if len(piece) == _FIELDS_PER_STEP:
+            await asyncio.sleep(0)
+    return cells, unknown
 
 
 class History:
@@ -54,13 +73,14 @@ class History:
         self.unknown_fields = 0
         """Stored fields whose name nobody understands."""
 
-    async def read_hours(self, since: float) -> Mapping[int, Cells]:
+    async def read_hours(self, since: float, before: float | None = None) -> Mapping[int, Cells]:
         """Whole classes by hour, the current one included; `hour * 3600` is when it began.
 
         Past hours are asked for once an hour, since a process that was cut off may add to them.
 
         Args:
             since: Seconds since the epoch; at most eight days ago count.
+            before: Hours that began then or later are left out; None for no such time.
 
         Raises:
             StoreError: The store did not answer.
@@ -68,12 +88,13 @@ class History:
         now = self._slots.wall()
         current = self._slots.now() // SLOTS_PER_HOUR
         first = max(slot_at(since) // SLOTS_PER_HOUR, current - HOURS + 1)
-        wanted = range(first, current + 1)
+        end = current + 1 if before is None else min(current + 1, math.ceil(before / _HOUR_S))
+        wanted = range(first, end)
         stale = [hour for hour in wanted if not self._fresh(hour, current, now)]
         replies = await self._asked([self._keys.hour(hour) for hour in stale])
         for hour, fields in zip(stale, replies, strict=True):
-            cells: Cells = {}
-            self.unknown_fields += merge_fields(cells, fields)
+            cells, unknown = await cells_of(fields)
+            self.unknown_fields += unknown
             keep_largest(cells)
             self._hours[hour], self._read_at[hour] = cells, now
             await asyncio.sleep(0)  # requests get their turn
@@ -90,8 +111,8 @@ class History:
         replies = await self._asked([self._keys.slot(slot) for slot in slots])
         found: dict[int, Cells] = {}
         for slot, fields in zip(slots, replies, strict=True):
-            cells: Cells = {}
-            self.unknown_fields += merge_fields(cells, fields)
+            cells, unknown = await cells_of(fields)
+            self.unknown_fields += unknown
             keep_largest(cells)
             found[slot] = cells
             await asyncio.sleep(0)

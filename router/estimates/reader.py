@@ -8,13 +8,11 @@ kept, whatever the store holds.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from router.errors import StoreError
-from router.estimates.history import History
+from router.estimates.history import History, cells_of
 from router.estimates.layout import (
     OPEN_SLOTS,
     SLOT_S,
@@ -23,12 +21,9 @@ from router.estimates.layout import (
     RouteKeys,
     keep_largest,
     merge_cells,
-    merge_fields,
 )
 from router.estimates.writer import Writer
 from router.stores.base import CounterStore
-
-_FIELDS_PER_STEP = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ class Reader:
             raise StoreError("the store answered for another number of slots than asked")
         still_open: dict[int, Cells] = {}
         for slot, fields in zip(slots, replies, strict=True):
-            slot_cells, unknown = await _read(fields)
+            slot_cells, unknown = await cells_of(fields)
             sealed = slot <= current - OPEN_SLOTS
             blocks = self._sealed if sealed else still_open
             cells = blocks.setdefault(slot // SLOTS_PER_BLOCK, {})
@@ -125,18 +120,6 @@ class Reader:
     def _forget(self, oldest_slot: int) -> None:
         for block in [b for b in self._sealed if b < oldest_slot // SLOTS_PER_BLOCK]:
             del self._sealed[block]
-
-
-async def _read(fields: Mapping[str, int]) -> tuple[Cells, int]:
-    """Cells of a slot, and how many fields nobody understands; requests get their turn."""
-    cells: Cells = {}
-    unknown = 0
-    rest = iter(fields.items())
-    while piece := dict(islice(rest, _FIELDS_PER_STEP)):
-        unknown += merge_fields(cells, piece)
-        if len(piece) == _FIELDS_PER_STEP:
-            await asyncio.sleep(0)
-    return cells, unknown
 
 
 def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from policies.types import ArmId, ClassId
 from router.config.models import Name
@@ -171,6 +180,47 @@ class PlanBody(Body):
             layer_range=plan.layer_range,
             salt=plan.salt,
         )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which `off` is a name: the one of a side's members would be false in YAML 1.1."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in found if tag != "tag:yaml.org,2002:bool"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
+def read_members(text: str) -> object:
+    """What somebody wrote as YAML, or as JSON, which is YAML too.
+
+    Raises:
+        ValueError: It is neither.
+
+    Example:
+        >>> read_members("control: {off: true}")
+        {'control': {'off': True}}
+    """
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("a plan has no need of YAML's aliases")
+        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader with fewer words
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"this is no YAML: {error}") from error
+
+
+def _members(given: object) -> object:
+    return read_members(given) if isinstance(given, str) else given
+
+
+WrittenPlan = Annotated[
+    PlanBody, BeforeValidator(_members), Field(description="Or the same as text, in YAML or JSON.")
+]
+"""A plan as a value or as the text that somebody wrote."""
 
 
 def read_plan(given: Mapping[str, Any], *, draw_salt: bool = True) -> Plan:

@@ -19,6 +19,7 @@ from router.experiments.documents import (
     of_document,
 )
 from router.experiments.forecast import DEFAULT_EFFECT, forecast, traffic_of
+from router.experiments.looks import read_look
 from router.experiments.model import Experiment, ExperimentName, Plan, Standing, Status
 from router.experiments.rollout import (
     Audit,
@@ -143,7 +144,7 @@ class ExperimentDesk:
         return {"speculation": on}
 
     async def listed(self) -> dict[str, Any]:
-        """All experiments, the newest last, and whether speculation is allowed.
+        """All experiments, the newest last, whether speculation is allowed, and who said so.
 
         Raises:
             StoreError: The store did not answer.
@@ -152,6 +153,7 @@ class ExperimentDesk:
         return {
             "speculation": not book.off,
             "experiments": [self._summary(e) for e in book.experiments.values()],
+            "audit": await self._audit(None),
         }
 
     async def shown(self, name: ExperimentName) -> dict[str, Any]:
@@ -165,12 +167,16 @@ class ExperimentDesk:
         if experiment is None:
             raise UnknownExperimentError(f"no experiment is called {name!r}")
         look = await self._store.get(look_key(self._prefix, name))
-        lines = await self._store.log(book_key(self._prefix), _AUDIT_LINES)
         return {
             **self._summary(experiment),
-            "look": None if look is None else orjson.loads(look.data),
-            "audit": [line for line in map(orjson.loads, lines) if line["experiment"] == name],
+            "look": None if look is None else read_look(look.data),
+            "audit": await self._audit(name),
         }
+
+    async def _audit(self, name: ExperimentName | None) -> list[dict[str, Any]]:
+        """What happened to an experiment; with None, to all traffic."""
+        lines = await self._store.log(book_key(self._prefix), _AUDIT_LINES)
+        return [line for line in map(orjson.loads, lines) if line["experiment"] == name]
 
     def _summary(self, experiment: Experiment) -> dict[str, Any]:
         return {**experiment_json(experiment), "share": experiment.share}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from router.experiments.seen import CONTROL, SIDES, TREATED, Seen
 
 GUARD_ALPHA = 0.02
 """Chance that any guard of a healthy treatment is ever breached, over all guards and stages."""
+
+_MOST_E = 1e300
+"""An e-value beyond all doubt is infinite, which JSON has no word for."""
 
 _QUANTILES = {
     GuardKind.TPOT_P95: ("tpot", 0.95),
@@ -80,13 +84,35 @@ def _gain(
     return gain_of(arm_effects(known.view(class_id, metric)), 1, level)
 
 
+def sample_ratio(experiment: Experiment, control: int, treatment: int) -> dict[str, Any] | None:
+    """Whether requests are split as planned, as JSON values; None where nothing is to be split.
+
+    Args:
+        experiment: What was planned, and where it stands.
+        control: Requests of the control in this stage.
+        treatment: Requests of the treatment in it.
+
+    Returns:
+        `planned` and `seen`, shares of the treatment; `e_value`, evidence against the plan, None
+        where the unit is not the request, and `alarm_at`, from which on it is an alarm.
+    """
+    share, n = experiment.share, control + treatment
+    if not 0.0 < share < 1.0:
+        return None
+    tested = _by_request(experiment)
+    e_value = sample_ratio_e_value((control, treatment), (1.0 - share, share)) if tested else None
+    return {
+        "planned": share,
+        "seen": treatment / n if n else None,
+        "e_value": None if e_value is None else min(e_value, _MOST_E),
+        "alarm_at": len(experiment.plan.stages) / (1.0 - RATIO_LEVEL),
+    }
+
+
 def _ratio_alarm(experiment: Experiment, control: int, treatment: int) -> bool:
-    share = experiment.share
-    if not 0.0 < share < 1.0 or not _by_request(experiment):
-        return False
-    e_value = sample_ratio_e_value((control, treatment), (1.0 - share, share))
+    told = sample_ratio(experiment, control, treatment)
     # One test for each epoch, which together keep the level.
-    return e_value * (1.0 - RATIO_LEVEL) >= len(experiment.plan.stages)
+    return told is not None and told["e_value"] is not None and told["e_value"] >= told["alarm_at"]
 
 
 def _by_request(experiment: Experiment) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from policies.estimators.increments import FIXED_POINT
 from policies.estimators.verdict import MIN_N, anytime_reach
 from router.estimates.layout import RouteKeys
 from router.stores.base import CounterStore
+from router.types import TenantId
 
 _OUT, _REST = "out", "rest"
 _SLACK = 1e-3
@@ -67,6 +69,19 @@ def held_out_gain(counts: Mapping[str, int]) -> dict[str, Any]:
         zip(("value", "low", "high"), (-math.expm1(at) for at in bounds), strict=True)
     )
     return told
+
+
+def of_everybody(tenants: Mapping[TenantId, Mapping[str, int]]) -> dict[str, Any]:
+    """The gain over all tenants of a month, by their sums.
+
+    Example:
+        >>> of_everybody({TenantId("a"): {"out.y.s.n": 3}, TenantId("b"): {"out.y.s.n": 4}})
+        {'held_out': 7, 'others': 0, 'gain': None}
+    """
+    together: Counter[str] = Counter()
+    for counts in tenants.values():
+        together.update({name: n for name, n in counts.items() if ".y.s." in name})
+    return held_out_gain(together)
 
 
 async def month_of_all(

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from policies.types import ArmId, ClassId, Counts
 from router.errors import StoreError
 from router.estimates.history import History
@@ -29,13 +27,12 @@ from router.experiments.documents import (
     as_document,
     audit_entry,
     book_key,
-    evidence_json,
     look_key,
     of_document,
 )
 from router.experiments.evidence import evidence_of
-from router.experiments.figures import figures_json
 from router.experiments.gathered import Gathered
+from router.experiments.looks import look_document
 from router.experiments.model import Experiment, ExperimentName, Metric
 from router.experiments.placing import Rules
 from router.experiments.recent import Moment, copied, sides_of, since
@@ -390,22 +387,23 @@ class Trials:
         """Writes a look down if it has seen more than the last one."""
         name, counts = experiment.plan.name, (evidence.control, evidence.treatment)
         if self._noted.get(name) != counts:
-            await self._note_look(name, known, evidence, now)
+            await self._note_look(experiment, known, evidence, now)
             self._noted[name] = counts
 
     async def _note_look(
-        self, name: ExperimentName, known: Seen, evidence: Evidence, now: float
+        self, experiment: Experiment, known: Seen, evidence: Evidence, now: float
     ) -> None:
         """Writes down what was seen last, for whoever asks; of several processes any will do."""
+        name = experiment.plan.name
         key = look_key(self._prefix, name)
         document = await self._store.get(key)
-        data = orjson.dumps(
-            {
-                "at": now,
-                "evidence": evidence_json(evidence),
-                "missing_units": self._missing.get(name, 0),
-                **figures_json(known, evidence.primary),
-            }
+        data = look_document(
+            document.data if document else None,
+            experiment,
+            known,
+            evidence,
+            at=now,
+            missing_units=self._missing.get(name, 0),
         )
         await self._store.put(key, data, expected=document.version if document else 0)
 

@@ -96,15 +96,24 @@ class Summary:
 
     async def history(self, since: float, class_id: str | None) -> dict[str, Any]:
         """The past of every route, by the first worker that tells: all read the same store."""
+        asked = {"since": since, "class": class_id}
+        told = await self._first("history", _HISTORY_S, **asked)
+        return told or {"time": self._clock.wall(), **asked, "routes": []}
+
+    async def beliefs(self) -> dict[str, Any]:
+        """What the policies believe, by the first worker that tells: all see the same sums."""
+        told = await self._first("beliefs", _ASK_S)
+        return told or {"time": self._clock.wall(), "routes": []}
+
+    async def _first(self, question: str, within_s: float, **more: Any) -> dict[str, Any] | None:
+        """The answer of the first worker that gives one; None where none does."""
         for child in list(self._children.values()):
             try:
-                told: dict[str, Any] = await child.ask(
-                    "history", _HISTORY_S, **{"since": since, "class": class_id}
-                )
+                told: dict[str, Any] = await child.ask(question, within_s, **more)
             except NoAnswerError:
                 continue
             return told
-        return {"time": self._clock.wall(), "since": since, "class": class_id, "routes": []}
+        return None
 
     async def decisions(self, request_id: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest decisions of all workers, or the one of a request."""

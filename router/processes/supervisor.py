@@ -114,7 +114,12 @@ class Supervisor:
             self._summary.exposition,
             self._reloader.asked,
             self._drain,
-            sources=Sources(self._summary.history, self._summary.decisions, self._clock),
+            sources=Sources(
+                self._summary.history,
+                self._summary.decisions,
+                self._summary.beliefs,
+                self._clock,
+            ),
             token=admin.shown_token,
             desks=desks_of(
                 self._documents,

@@ -22,7 +22,7 @@ from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded
 from router.processes.signals import Signals
 
-_ASKED = ("state", "metrics", "history", "decisions")
+_ASKED = ("state", "metrics", "history", "beliefs", "decisions")
 """Questions that change nothing."""
 
 
@@ -126,6 +126,8 @@ class Worker:
                 return state
             case "history":
                 return await self.application.history(message["since"], message["class"])
+            case "beliefs":
+                return await self.application.beliefs()
             case "decisions":
                 return self.application.decisions(message["request_id"], message["limit"])
             case _:

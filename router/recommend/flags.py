@@ -14,7 +14,10 @@ _SGLANG_METHODS = frozenset(("eagle", "eagle3"))
 
 
 def flags(engine: str, method: str, advice: Advice) -> tuple[str, ...]:
-    """Lines to put on the engine's command line or into its file; empty where nothing changes."""
+    """Lines to put on the engine's command line or into its file; empty where nothing changes.
+
+    A line in parentheses is a remark; one that begins with `FILE: ` is the content of a file.
+    """
     if advice.overall is None or not advice.schedule:
         return ()
     if all(best.k == advice.k for best in (advice.overall, *(of.best for of in advice.schedule))):
@@ -36,7 +39,7 @@ def _vllm(method: str, schedule: Sequence[Range], k: int) -> tuple[str, ...]:
         ]
     elif len(schedule) > 1:
         config["num_speculative_tokens"] = max(k, 1)
-    return (f"--speculative-config '{json.dumps(config)}'   (beside the keys it has: model, …)",)
+    return (f"--speculative-config '{json.dumps(config)}'", "(beside the keys it has: model, …)")
 
 
 def _sglang(method: str, schedule: Sequence[Range], k: int) -> tuple[str, ...]:

@@ -175,8 +175,7 @@ def context_plan_steps(
     proposals: dict[ClassId, Proposal] = {}
     spoiled: list[ClassId] = []
     for class_id in classes:
-        idle = Moment(class_id, "", (1,) * len(arms), _IDLE_PROMPT, (0,) * len(arms))
-        found = _asked(prepared, idle, len(arms))
+        found = _asked(prepared, idle_moment(class_id, len(arms)), len(arms))
         if found is None:
             spoiled.append(class_id)
         proposals[class_id] = found or baseline_only(arms)
@@ -186,6 +185,11 @@ def context_plan_steps(
 
 _IDLE_PROMPT = 500
 """Tokens of the prompt for which a plan's proposals are shown. Judgement: a usual one."""
+
+
+def idle_moment(class_id: ClassId, arms: int) -> Moment:
+    """A usual request on a fleet that has nothing else to do: for what is shown of a plan."""
+    return Moment(class_id, "", (1,) * arms, _IDLE_PROMPT, (0,) * arms)
 
 
 def _asked(prepared: Prepared, moment: Moment, arms: int) -> Proposal | None:

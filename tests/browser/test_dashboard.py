@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Route, expect
 
+from router.cli.report import report, saved_lines
+from router.recommend.render import recommend
 from router.types import ReplicaId
-from tests.browser.conftest import Open
+from tests.browser.conftest import (
+    WITHIN_MS,
+    Open,
+    answering,
+    in_every_guise,
+    percent,
+    settled,
+    text_of,
+)
 
-PAGES = ("overview", "classes", "classes/math/eagle3", "policy", "fleet", "explain", "events")
-WITHIN_MS = 5000
-"""In which what happens is to be seen."""
-
+PAGES = (
+    *("overview", "classes", "classes/math/eagle3", "policy", "experiments", "recommend"),
+    *("fleet", "explain", "events"),
+)
 HOSTILE = {
     "simulated": '<img src=x onerror="alert(1)">',
     "math": "ریاضی\u202e<script>alert(2)</script>",
@@ -28,28 +35,6 @@ HOSTILE = {
 }
 
 
-def percent(value: float, *, sign: bool = False, digits: int = 0) -> str:
-    """As the pages write it."""
-    # As `toFixed`: of two that are as near the larger one.
-    exact = Decimal(abs(value) * 100).quantize(Decimal(10) ** -digits, ROUND_HALF_UP)
-    text = f"{exact:f}"
-    if float(text) == 0:
-        return f"{text} %"
-    return f"{'−' if value < 0 else '+' if sign else ''}{text} %"
-
-
-async def text_of(page: Page, selector: str) -> str:
-    """All text there, blanks made one."""
-    return " ".join((await page.inner_text(selector)).split())
-
-
-async def settled(page: Page) -> None:
-    """The state is there, and charts are drawn where the page has any."""
-    await expect(page.locator("main h1")).to_be_visible()
-    for place in await page.locator(".plot").all():
-        await expect(place.locator("canvas")).to_be_visible(timeout=WITHIN_MS)
-
-
 @pytest.mark.timeout(240)
 async def test_every_page_works_in_every_guise(open_shop: Open) -> None:
     """No complaint of a console or of the content policy, no fault of accessibility that is serious.
@@ -57,24 +42,13 @@ async def test_every_page_works_in_every_guise(open_shop: Open) -> None:
     Wide and narrow, light and dark; nothing is wider than the window. Nothing is asked of others.
     """
     shop = await open_shop()
-    axe, foreign = Axe(), []
-    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
-        page = await shop.page(color_scheme=scheme, viewport={"width": width, "height": 900})
-        page.on("request", lambda request: foreign.append(request.url))
-        for path in PAGES:
-            await page.goto(f"{shop.app.admin_url}/#/{path}")
-            await settled(page)
-            found = await axe.run(page)
-            serious = [
-                (of["id"], [node["html"] for node in of["nodes"]][:3])
-                for of in found.response["violations"]
-                if of["impact"] in ("serious", "critical")
-            ]
-            assert serious == [], (path, scheme, width)
-            wide = await page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, (path, width)
-            await shop.shot(page, f"{path.replace('/', '_')}-{scheme}-{width}")
-        await page.context.close()
+    foreign: list[str] = []
+    page = await shop.page()
+    page.on("request", lambda request: foreign.append(request.url))
+    for path in PAGES:
+        await page.goto(f"{shop.app.admin_url}/#/{path}")
+        await settled(page)
+        await in_every_guise(shop, page, path.replace("/", "_"))
     assert shop.complaints == []
     assert [
         url for url in foreign if not url.startswith((shop.app.admin_url, "blob:", "data:"))
@@ -118,6 +92,28 @@ async def test_figures_are_those_of_the_state(open_shop: Open) -> None:
     servers = [of["id"] for pool in route["pools"] for of in pool["replicas"]]
     assert [of for of in servers if of not in await text_of(page, "main")] == []
     assert shop.complaints == []
+
+
+async def test_what_was_saved_is_the_same_everywhere(open_shop: Open) -> None:
+    """On the overview, in /api/state and in the report; and nothing is claimed before traffic."""
+    shop = await open_shop()
+    [route] = shop.app.state()["routes"]
+    today, page = route["saved_today"], await shop.page()
+    await settled(page)
+    shown = await text_of(page, '[data-key="Saved today"]')
+    gain = [percent(today["gain"][of], sign=True) for of in ("value", "low", "high")]
+    assert f"{gain[0]} [{gain[1]}, {gain[2]}]" in shown
+    assert f"of waiting for {today['answers']} answers" in shown
+    assert f"{today['tokens_per_s']['value']:.1f} [" in shown
+    assert today["gain"]["low"] > 0
+    assert f"{today['seconds']['value']:.0f} s" in shown or "min" in shown
+    [line, *_] = saved_lines(report(shop.app.state())["routes"][0])
+    assert line.startswith(f"Saved today: {today['seconds']['value']:,.0f} s")
+    assert "not enough data" in await text_of(page, '[data-key="Against the holdout"]')
+    empty = await open_shop(traffic=False)
+    page = await empty.page()
+    await settled(page)
+    assert (await text_of(page, '[data-key="Saved today"]')).startswith("Saved today –")
 
 
 async def test_what_happens_is_seen_at_once(open_shop: Open) -> None:
@@ -210,13 +206,57 @@ def renamed(value: Any) -> Any:
     return HOSTILE.get(value, value) if isinstance(value, str) else value
 
 
-def answering(body: Any) -> Callable[[Route], Any]:
-    """Answers with JSON."""
+STANDING = {
+    "status": "running",
+    "stage": 0,
+    "since": 1.0,
+    "why": "started",
+    "epoch": 1,
+    "began": 1.0,
+}
 
-    async def answer(route: Route) -> None:
-        await route.fulfill(body=json.dumps(body), content_type="application/json")
 
-    return answer
+def plan_of(names: dict[str, str]) -> dict[str, Any]:
+    """A plan that says everything in hostile words."""
+    return {
+        "name": names["simulated"],
+        "model": names["simulated"],
+        "hypothesis": names["eagle3"],
+        "treatment": {"arm": names["eagle3"], "policy": None, "off": False, "default": False},
+        "control": {"arm": names["plain"], "policy": None, "off": False, "default": False},
+        "tenants": [names["math"]],
+        "groups": [names["chat"]],
+        "classes": [names["math"]],
+        "unit": "session",
+        "stages": [{"share": 0.5, "dwell_s": 1.0, "min_requests": 1}],
+    }
+
+
+def look_of(names: dict[str, str]) -> dict[str, Any]:
+    """A look at it."""
+    gain = {"value": 0.1, "low": 0.0, "high": 0.2}
+    evidence = {"control": 1, "treatment": 1, "gain": gain, "guards": [], "ratio_alarm": False}
+    return {
+        "at": 1.0,
+        "evidence": {**evidence, "alarm": names["eagle3"]},
+        "sample_ratio": None,
+        "missing_units": 0,
+        "classes": {names["math"]: gain},
+        "ended": {"control": {"ok": 1}, "treatment": {"ok": 1}},
+        "effects": [[1.0, 0, 1, 1, 0.1, 0.0, 0.2], [2.0, 0, 1, 1, 0.1, 0.0, 0.2]],
+    }
+
+
+def line_of(names: dict[str, str]) -> dict[str, Any]:
+    """A line of its audit."""
+    return {
+        "at": 1.0,
+        "who": names["simulated"],
+        "what": "started",
+        "why": names["eagle3"],
+        "experiment": names["simulated"],
+        "evidence": None,
+    }
 
 
 @pytest.mark.timeout(180)
@@ -241,7 +281,27 @@ async def test_hostile_names_are_text(open_shop: Open) -> None:
         "console",
         lambda message: shop.complaints.append(message.text) if message.type == "error" else None,
     )
-    for path in ("overview", "classes", "policy", "fleet", "explain", "events"):
+    await context.route("**/api/beliefs", answering(renamed(await shop.app.beliefs())))
+    experiment = {"plan": plan_of(HOSTILE), "standing": STANDING, "share": 0.5}
+    listed = {"speculation": True, "experiments": [experiment], "audit": []}
+    await context.route("**/api/experiments", answering(listed))
+    shown = {**experiment, "look": look_of(HOSTILE), "audit": [line_of(HOSTILE)]}
+    await context.route("**/api/experiments/*", answering(shown))
+    gain = {"value": 0.1, "low": 0.0, "high": 0.2}
+    month = {HOSTILE["simulated"]: {HOSTILE["math"]: {"gain": gain, "held_out": 9, "others": 99}}}
+    await context.route("**/api/holdout/*", answering({"month": "2026-01", "models": month}))
+    made = renamed(recommend(shop.app.state()))
+    await context.route("**/api/recommend*", answering(made))
+    for path in (
+        "overview",
+        "classes",
+        "policy",
+        "experiments",
+        "recommend",
+        "fleet",
+        "explain",
+        "events",
+    ):
         await page.goto(f"{shop.app.admin_url}/#/{path}")
         await settled(page)
         assert await page.locator("main img, main script, svg[onload]").count() == 0

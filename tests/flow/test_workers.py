@@ -116,6 +116,16 @@ async def told_whoever_served(proxy: Serving) -> None:
             pass
 
 
+async def told_by_any(proxy: Serving) -> None:
+    """Beliefs, advice and what was saved come from whichever worker answers."""
+    [state] = (await get(proxy.admin, "/api/state")).json["routes"]
+    [beliefs] = (await get(proxy.admin, "/api/beliefs")).json["routes"]
+    assert [of["class"] for of in beliefs["classes"]] == [of["class"] for of in state["classes"]]
+    [advice] = (await get(proxy.admin, "/api/recommend")).json["routes"]
+    assert advice["model"] == beliefs["model"] == state["model"]
+    assert state["saved_today"]["answers"] == 0
+
+
 async def requests_drawn(proxy: Serving) -> int:
     """Requests of the past that charts show."""
     [route] = (await get(proxy.admin, "/api/history")).json["routes"]
@@ -137,6 +147,7 @@ async def test_they_serve_and_learn_as_one(plain: ScriptedBackend, tmp_path: Pat
         assert (state["ready"], state["store"]["url"]) == (True, "embedded:")
         assert await requests_total(proxy) == CONNECTIONS
         await told_whoever_served(proxy)
+        await told_by_any(proxy)
         with stopped(one["pid"]):
             # The other one may not have read the last sums yet.
             state = await proxy.until(lambda state: answered(state) == CONNECTIONS)

@@ -7,12 +7,14 @@ import { clock, span } from "./format.js";
 import { troubles } from "./words.js";
 import * as classes from "./pages/classes.js";
 import * as events from "./pages/events.js";
+import * as experiments from "./pages/experiments.js";
 import * as explain from "./pages/explain.js";
 import * as fleet from "./pages/fleet.js";
 import * as overview from "./pages/overview.js";
 import * as policy from "./pages/policy.js";
+import * as recommend from "./pages/recommend.js";
 
-const PAGES = { overview, classes, policy, fleet, explain, events };
+const PAGES = { overview, classes, policy, experiments, recommend, fleet, explain, events };
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21_600], ["24 h", 86_400], ["7 d", 604_800]];
 const HISTORY_MS = 5000;
 const HOURS_MS = 60_000; // points of an hour change slowly
@@ -188,7 +190,7 @@ document.addEventListener("click", (event) => {
   const target = event.target.closest("[data-act]");
   if (!target) return;
   const act = acts[target.dataset.act] ?? PAGES[view.page].acts?.[target.dataset.act];
-  act?.(target.dataset, view);
+  act?.({ ...target.dataset }, view);
 });
 document.addEventListener("change", (event) => {
   if (event.target.id === "model") {
@@ -200,6 +202,7 @@ addEventListener("hashchange", () => {
   const before = view.page;
   render();
   if (before !== view.page) {
+    document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     scrollTo(0, 0);
     document.getElementById("main").focus({ preventScroll: true });
   }

@@ -25,7 +25,7 @@ export const svg = (tag, attributes, ...children) =>
 export const name = (text) => h("bdi", { dir: "auto", class: "name" }, text);
 
 // Controls whose state is the user's; charts, which draw themselves.
-const KEPT = new Set(["INPUT", "SELECT"]);
+const KEPT = new Set(["INPUT", "SELECT", "TEXTAREA"]);
 
 function alike(one, other) {
   return one.nodeType === other.nodeType && one.nodeName === other.nodeName &&

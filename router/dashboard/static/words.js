@@ -9,7 +9,7 @@ const RESTING = new Set(["up"]);
 export function troubles(state) {
   const lines = [];
   if (state.workers.some((worker) => worker.speculation_off)) {
-    lines.push({ text: ["Speculation is off: all requests decode plainly, until `specroute experiment stop --all --undo` or `speculation: true` in the configuration"] });
+    lines.push({ text: ["Speculation is off: all requests decode plainly, until it is allowed on ", h("a", { href: "#/experiments" }, "Experiments"), ", by `specroute experiment stop --all --undo`, or by `speculation: true` in the configuration"] });
   }
   for (const worker of state.workers) {
     if (!worker.answers) lines.push({ text: [`Worker ${worker.number} does not answer: ${worker.not_ready}`] });

@@ -6,13 +6,13 @@ import asyncio
 import ssl
 
 from router.fleet.model import Replica
-from router.relay.upstream import UpstreamRequest
+from router.relay.upstream import UpstreamRequest, UpstreamResponse
 from router.relay.wire import failures
+from router.relay.wire.connection import Connection
 from router.relay.wire.dial import Dialler, trusting_system
 from router.relay.wire.head import request_head
 from router.relay.wire.origin import origin_of
 from router.relay.wire.pool import KEEP_S, Pool
-from router.relay.wire.response import WireResponse
 
 
 class WireUpstream:
@@ -25,14 +25,17 @@ class WireUpstream:
         self._pools: dict[str, Pool] = {}
         self._closed = False
 
-    async def send(self, replica: Replica, request: UpstreamRequest) -> WireResponse:
+    async def send(self, replica: Replica, request: UpstreamRequest) -> UpstreamResponse:
         """Sends a request; see `Upstream.send`."""
         pool = self._pools.get(replica.url) or self._pool(replica.url)
         head = request_head(pool.origin, request)
         connection = None if request.fresh else pool.take()
         if connection is None:
-            connection = await pool.dial(replica.connect_s)
+            connection = await self._dial(pool, replica)
         return await connection.exchange(head, request)
+
+    async def _dial(self, pool: Pool, replica: Replica) -> Connection:
+        return await pool.dial(replica.connect_s)
 
     def _pool(self, url: str) -> Pool:
         if self._closed:

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from router.cli.report import KEEP, MERGE, SPLIT, UNKNOWN, WHOLE, Interval, best, markdown, report
+from router.cli.report import (
+    KEEP,
+    MERGE,
+    SPLIT,
+    UNKNOWN,
+    WHOLE,
+    Interval,
+    best,
+    markdown,
+    report,
+    saved_lines,
+)
 
 Bounds = tuple[float, float, float] | None
 POOLS = ("plain", "fast", "copy")
@@ -163,5 +174,33 @@ def test_copy_bands_are_judged_like_segments() -> None:
 
 def test_nothing_measured_is_said() -> None:
     """An empty route has a report too."""
-    assert made() == {"model": "m", "best": {}, "pairs": [], "splits": []}
+    empty = {"model": "m", "best": {}, "pairs": [], "splits": []}
+    assert made() == {**empty, "saved_today": None, "holdout": None}
     assert "No request has been measured yet." in text()
+    assert "Saved today: not enough data." in text()
+
+
+def test_what_was_saved_is_told_with_its_interval() -> None:
+    """Seconds, share and tokens a second as the state has them, and what had no control."""
+    today = {
+        "seconds": {"value": 1234.4, "low": 1000.0, "high": 1500.0},
+        "gain": {"value": 0.3, "low": 0.2, "high": 0.4},
+        "tokens_per_s": {"value": 12.34, "low": 10.0, "high": 15.0},
+        "answers": 4200,
+        "not_compared": 17,
+    }
+    held = {
+        "month": "2027-01",
+        "held_out": 50,
+        "others": 9000,
+        "gain": {"value": 0.25, "low": 0.1, "high": 0.4},
+    }
+    lines = saved_lines({"saved_today": today, "holdout": held})
+    assert lines[0] == (
+        "Saved today: 1,234 s (1,000 … 1,500) of waiting for 4,200 answers, +30% (+20% … +40%) of "
+        "what the baseline would have taken; +12.3 tokens/s (+10.0 … +15.0)."
+    )
+    assert lines[1:] == [
+        "17 answers of today had no baseline to compare with.",
+        "Against the holdout of 2027-01: +25% (+10% … +40%) of time, 50 held out and 9,000 not.",
+    ]

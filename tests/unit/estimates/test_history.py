@@ -68,6 +68,18 @@ async def test_requests_count_in_their_hour_for_eight_days() -> None:
     assert all(key == (FAST, CHAT, POOLED) for of in cells for key in of)
 
 
+async def test_hours_may_end_before_the_current_one() -> None:
+    """Those that began at that time or later are neither told nor read."""
+    world = World()
+    for _ in range(4):
+        await world.learn()
+        world.clock.advance(AN_HOUR)
+    now = world.clock.wall()
+    found = await world.history.read_hours(now - 4 * AN_HOUR, now - 2 * AN_HOUR)
+    assert sorted(found) == [now // AN_HOUR - 4, now // AN_HOUR - 3]
+    assert len(world.store.reads[-1]) == 2
+
+
 async def test_past_hours_are_asked_for_once_an_hour() -> None:
     """The current one and the one before it may grow, and are asked for again after a while."""
     world = World()

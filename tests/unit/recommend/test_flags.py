@@ -29,7 +29,8 @@ FALLING = advice((1, 8, 5), (9, 32, 3), (33, 256, 0))
 
 def test_vllm_gets_ranges_of_batch_sizes() -> None:
     """From, to and length, beside the longest."""
-    (line,) = flags("vllm", "eagle3", FALLING)
+    line, remark = flags("vllm", "eagle3", FALLING)
+    assert remark == "(beside the keys it has: model, …)"
     inside = json.loads(line.split("'")[1])
     assert inside == {
         "method": "eagle3",
@@ -40,7 +41,7 @@ def test_vllm_gets_ranges_of_batch_sizes() -> None:
 
 def test_vllm_gets_one_length_for_a_method_that_cannot_change_it() -> None:
     """The one for the load that was judged."""
-    (line,) = flags("vllm", "suffix", FALLING)
+    line, _ = flags("vllm", "suffix", FALLING)
     assert json.loads(line.split("'")[1]) == {"method": "suffix", "num_speculative_tokens": 3}
 
 

@@ -2,7 +2,7 @@
 
 import { place, poolColour, stacked, timeTicks, update } from "../chart.js";
 import { empty, h, name } from "../dom.js";
-import { byTail, clock, count, day, figure, gainText, percent, seconds, span, tellsSomething } from "../format.js";
+import { UNKNOWN, bracket, byTail, clock, count, day, figure, gainText, percent, seconds, signed, span, tellsSomething } from "../format.js";
 import { forest } from "../pictures.js";
 import { eventItem, newestFirst } from "../words.js";
 
@@ -19,6 +19,42 @@ export function leader(entry, baseline) {
   return known.reduce((best, cell) => (!best || cell.gain.low > best.gain.low ? cell : best), null);
 }
 
+// What was saved since the day began, in time; the sign of a loss is kept.
+const spent = (value) => (value === null || value === undefined ? UNKNOWN : `${value < 0 ? "−" : ""}${span(Math.abs(value))}`);
+
+function savedTile({ saved_today: today }) {
+  const of = today?.seconds;
+  if (!of) return tile("Saved today", UNKNOWN, today ? "no answer of a pool has a concurrent baseline to be compared with" : "not looked at yet");
+  const speed = today.tokens_per_s;
+  return tile("Saved today", spent(of.value), [
+    `${bracket(of.low, of.high, spent)} of waiting for ${count(today.answers)} answers; ${signed(today.gain.value)} ${bracket(today.gain.low, today.gain.high, signed)}`,
+    speed ? `; ${figure(speed.value, 1)} ${bracket(speed.low, speed.high, (value) => figure(value, 1))} tokens/s more` : "",
+    today.not_compared ? `; ${count(today.not_compared)} answers without a baseline to compare with` : "",
+  ], of.value < 0);
+}
+
+function holdoutTile({ holdout }) {
+  const gain = holdout?.gain;
+  return tile("Against the holdout", gain ? signed(gain.value) : UNKNOWN,
+    !holdout ? "not looked at yet" : [gain ? `${bracket(gain.low, gain.high, signed)} of the time; ` : "not enough data; ",
+      `${count(holdout.held_out)} held out in ${holdout.month}, ${count(holdout.others)} not`], gain?.high < 0);
+}
+
+// The tail that is surely worst against the baseline's, among the pools that serve most of their class.
+function tailTile(view, route) {
+  let worst = null;
+  for (const entry of route.classes) {
+    const serves = entry.cells.reduce((most, cell) => ((cell.share ?? 0) > (most?.share ?? 0) ? cell : most), null);
+    for (const [tail, ratio] of Object.entries(serves?.tail_ratios ?? {})) {
+      if (ratio && ratio.low !== null && (!worst || ratio.low > worst.ratio.low)) worst = { tail, ratio, entry, cell: serves };
+    }
+  }
+  if (!worst) return tile("Worst tail", UNKNOWN, "not enough data on the tails of the pools that serve most");
+  const { tail, ratio, entry, cell } = worst;
+  return tile("Worst tail", `${figure(ratio.value)} ×`, [`${bracket(ratio.low, ratio.high, figure)} ${tail.replace("_", " ").toUpperCase()} of `,
+    h("a", { href: view.link("classes", entry.class, cell.pool) }, name(entry.class), " on ", name(cell.pool))], ratio.low > 1.1);
+}
+
 export function render(view) {
   const { state, route } = view;
   const past = view.past();
@@ -27,6 +63,9 @@ export function render(view) {
   const servers = route.pools.flatMap((pool) => pool.replicas);
   const up = servers.filter((server) => server.up).length;
   const tiles = h("div", { class: "tiles" },
+    savedTile(route),
+    holdoutTile(route),
+    tailTile(view, route),
     tile("Requests per second", figure(past?.requests_per_s.at(-1) ?? null), past ? `over ${span(past.step_s)}` : ""),
     tile("In flight", count(state.admission?.in_flight), `${count(state.admission?.waiting)} waiting for a place`),
     tile("Pools that gain", `${verdicts("gain")} ▲`, `${verdicts("loss")} ▼ lose, ${verdicts("no difference")} ≈ same, ${verdicts("not enough data")} open`),

@@ -1,17 +1,27 @@
 // What the policy does now, and why a pool gets little or nothing.
 
+import { poolColour } from "../chart.js";
+import { hills } from "../density.js";
 import { empty, h, name, table } from "../dom.js";
 import { byTail, count, gainText, percent } from "../format.js";
 import { bars } from "../pictures.js";
+import { polled } from "../polled.js";
 
 export const title = "Policy";
+const AGAIN_MS = 3000;
+const HELD = {
+  failures: "held back: too many of its requests failed lately",
+  slow_tail: "held back: its slowest answers are far beyond the baseline's",
+};
 
-// Why a pool gets little, as far as the state tells; the policy itself gives no reasons.
-export function whyOut(route, entry, cell) {
+// Why a pool gets little: what the policy tells, and what the state does.
+export function whyOut(route, entry, cell, exploring) {
   const pool = route.pools.find((of) => of.name === cell.pool);
   const usable = pool.replicas.filter((replica) => replica.up && replica.breaker !== "open" && !replica.draining);
   if (!pool.replicas.length) return "has no server";
   if (!usable.length) return "no server takes requests";
+  const held = exploring?.held[cell.pool];
+  if (held) return `${HELD[held] ?? `held back: ${held}`}; it is probed, and comes back when that is over`;
   if (!pool.lossless) return "may change texts; only where that is allowed";
   if (route.policy_failed_for.includes(entry.class)) return "the policy failed here: baseline only";
   if (byTail(cell)) return "known to lose: a tail is worse";
@@ -21,14 +31,42 @@ export function whyOut(route, entry, cell) {
   return cell.verdict === null ? "baseline" : "not enough data";
 }
 
-function classPanel(view, entry) {
+// What pools that are not proven may have, and what they had.
+function exploration(told) {
+  const { exploring } = told;
+  if (!exploring) return null;
+  const fine = (value) => percent(value, { digits: 1 });
+  return [
+    h("h3", null, "Exploration"),
+    exploring.unproven.length
+      ? h("p", null, "Not proven: ", exploring.unproven.map((of, index) => [index ? ", " : "", name(of)]), `, less than ${percent(exploring.proof)} sure to be no worse. Together they may have ${fine(exploring.budget)} of the requests now`,
+        exploring.wanted > exploring.budget ? `, and would have had ${fine(exploring.wanted)}` : `, and want ${fine(exploring.wanted)}`,
+        `; in the last minutes they had ${fine(exploring.got)}.`)
+      : h("p", null, `Every pool that is used is at least ${percent(exploring.proof)} sure to be no worse; the budget of ${fine(exploring.budget)} is not needed.`),
+    h("p", { class: "quiet" }, `Each pool gets ${percent(exploring.floor, { digits: 2 })} in any case, so that change is seen.`),
+  ];
+}
+
+function beliefs(view, told) {
+  const { route } = view;
+  return [
+    h("h3", null, "What it believes of each pool: time against the baseline's, with 90 %"),
+    told.grid
+      ? hills(`Beliefs about ${told.class}`, told.grid, told.pools.map((of) => ({ ...of, label: of.pool, colour: poolColour(route, of.pool) })))
+      : h("p", { class: "quiet" }, "The policy ", name(route.policy), " goes by no estimate of what a pool costs, so there is no belief to draw."),
+    exploration(told),
+  ];
+}
+
+function classPanel(view, entry, told) {
   const { route } = view;
   return h("section", { class: "panel w6", "data-key": entry.class },
     h("h2", null, name(entry.class), h("span", { class: "quiet" }, `${count(entry.requests)} requests in the window`)),
     bars(`Probabilities for ${entry.class}`, entry.cells.map((cell) => ({
       label: cell.pool, value: cell.probability, text: percent(cell.probability, { digits: 1 }),
-      note: [whyOut(route, entry, cell), cell.gain ? h("span", null, h("br"), gainText(cell.gain)) : null],
+      note: [whyOut(route, entry, cell, told?.exploring), cell.gain ? h("span", null, h("br"), gainText(cell.gain)) : null],
     }))),
+    told ? beliefs(view, told) : null,
     entry.segments.length ? segments(view, entry) : null);
 }
 
@@ -46,8 +84,11 @@ export function render(view) {
   if (!route.classes.length) {
     return empty("The policy has seen no request", "Until it has, every class gets what the policy gives to the unknown. Send some traffic to ", h("code", null, `${view.state.data_url}/v1`), ".");
   }
+  const asked = polled(view, "api/beliefs", AGAIN_MS);
+  const told = new Map(asked.value?.routes.find((of) => of.model === route.model)?.classes.map((of) => [of.class, of]) ?? []);
   return [
-    h("p", { class: "quiet" }, "Probability with which the next request of a class goes to each pool, and what is known of that pool. Reasons of one request are on ", h("a", { href: "#/explain" }, "Explain"), "."),
-    h("div", { class: "grid" }, route.classes.map((entry) => classPanel(view, entry))),
+    asked.error ? h("p", { class: "alert warn" }, `Beliefs cannot be shown: ${asked.error}`) : null,
+    h("p", { class: "quiet" }, "Probability with which the next request of a class goes to each pool on an idle fleet, and what is known and believed of that pool. Reasons of one request are on ", h("a", { href: "#/explain" }, "Explain"), "."),
+    h("div", { class: "grid" }, route.classes.map((entry) => classPanel(view, entry, told.get(entry.class)))),
   ];
 }

@@ -1,0 +1,207 @@
+"""The parts of the walk, each with its step of the trace around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from router.classify.sessions import SessionClassifier
+from router.clock import Clock
+from router.fleet.model import PoolFacts, Replica
+from router.makers import Makers
+from router.outputs.said import Said
+from router.pipeline import Pipeline, RawRequest
+from router.relay.relay import FinishFn, Relay
+from router.relay.sink import ResponseSink
+from router.relay.upstream import Receive, UpstreamError, UpstreamRequest, UpstreamResponse
+from router.relay.wire.connection import Connection
+from router.relay.wire.pool import Pool
+from router.relay.wire.upstream import WireUpstream
+from router.selection.chooser import Chooser
+from router.selection.scope import EVERYTHING, Scope
+from router.tracing.spans import Trace, Tracing, Try, current, trying
+from router.types import (
+    NO_SESSION,
+    POOLED,
+    Classification,
+    Decision,
+    Headers,
+    Outcome,
+    ParsedRequest,
+    RequestContext,
+    SegmentId,
+    SessionId,
+)
+
+
+def traced(tracing: Tracing, clock: Clock) -> Makers:
+    """Makes parts that trace what they do."""
+    return Makers(
+        pipeline=partial(TracedPipeline, tracing, clock),
+        classifier=TracedClassifier,
+        chooser=TracedChooser,
+        relay=TracedRelay,
+        upstream=TracedUpstream,
+    )
+
+
+class TracedPipeline(Pipeline):
+    """The walk of a request, with a trace around it."""
+
+    def __init__(self, tracing: Tracing, clock: Clock, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._tracing = tracing
+        self._time = clock
+
+    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+        """See `Pipeline.handle`."""
+        with self._tracing.request(raw, self._time):
+            await super().handle(raw, sink)
+
+
+class TracedClassifier(SessionClassifier):
+    """A classifier whose work is a span."""
+
+    def classify(self, request: ParsedRequest, session: SessionId = NO_SESSION) -> Classification:
+        """See `SessionClassifier.classify`."""
+        trace = current.get()
+        if trace is None:
+            return super().classify(request, session)
+        with trace.step("classify") as span:
+            found = super().classify(request, session)
+            span.set_attribute("specroute.class", found.class_id)
+            span.set_attribute("specroute.confidence", found.confidence)
+            return found
+
+
+class TracedChooser(Chooser):
+    """A chooser whose work is a span."""
+
+    def choose(
+        self,
+        request: ParsedRequest,
+        classification: Classification,
+        segment: SegmentId = POOLED,
+        scope: Scope = EVERYTHING,
+    ) -> Decision:
+        """See `Chooser.choose`."""
+        trace = current.get()
+        if trace is None:
+            return super().choose(request, classification, segment, scope)
+        with trace.step("choose") as span:
+            decision = super().choose(request, classification, segment, scope)
+            span.set_attribute("specroute.pool", decision.arm_id)
+            span.set_attribute("specroute.propensity", decision.propensity)
+            return decision
+
+
+class TracedRelay(Relay):
+    """A relay that tells the trace what is asked and what came of it."""
+
+    async def run(
+        self,
+        ctx: RequestContext,
+        decision: Decision,
+        sink: ResponseSink,
+        *,
+        extra: Callable[[PoolFacts | None], Headers],
+        finish: FinishFn,
+        heard: Callable[[Said | None], None] | None = None,
+    ) -> None:
+        """See `Relay.run`."""
+        trace = current.get()
+        if trace is not None:
+            trace.asked(ctx)
+            finish = partial(self._finish, trace, ctx, decision, finish)
+        await super().run(ctx, decision, sink, extra=extra, finish=finish, heard=heard)
+
+    def _finish(
+        self,
+        trace: Trace,
+        ctx: RequestContext,
+        decision: Decision,
+        finish: FinishFn,
+        outcome: Outcome,
+    ) -> None:
+        trace.finished(ctx, decision, outcome, self.route)
+        finish(outcome)
+
+
+class TracedUpstream(WireUpstream):
+    """An upstream whose tries are spans, and which tells servers whose children theirs are."""
+
+    async def send(self, replica: Replica, request: UpstreamRequest) -> UpstreamResponse:
+        """See `Upstream.send`."""
+        trace = current.get()
+        if trace is None:
+            return await super().send(replica, request)
+        one = trace.attempt(replica)
+        token = trying.set(one)
+        try:
+            response = await super().send(
+                replica, replace(request, headers=one.headers(request.headers))
+            )
+        except UpstreamError as error:
+            one.failed(error.end.value)
+            raise
+        except BaseException:
+            one.ended()
+            raise
+        finally:
+            trying.reset(token)
+        return _Watched(response, one)
+
+    async def _dial(self, pool: Pool, replica: Replica) -> Connection:
+        one = trying.get()
+        if one is None:
+            return await super()._dial(pool, replica)
+        with one.trace.connecting(one):
+            return await super()._dial(pool, replica)
+
+
+class _Watched:
+    """An answer whose end is the end of its try."""
+
+    __slots__ = ("_inner", "_try")
+
+    def __init__(self, inner: UpstreamResponse, one: Try) -> None:
+        self._inner = inner
+        self._try = one
+
+    @property
+    def status(self) -> int:
+        """See `UpstreamResponse`."""
+        return self._inner.status
+
+    @property
+    def reason(self) -> str:
+        """See `UpstreamResponse`."""
+        return self._inner.reason
+
+    @property
+    def headers(self) -> Headers:
+        """See `UpstreamResponse`."""
+        return self._inner.headers
+
+    async def copy_to(self, receive: Receive) -> None:
+        """See `UpstreamResponse`."""
+        await self._inner.copy_to(receive)
+
+    def pause(self) -> None:
+        """See `UpstreamResponse`."""
+        self._inner.pause()
+
+    def resume(self) -> None:
+        """See `UpstreamResponse`."""
+        self._inner.resume()
+
+    def abort(self, error: UpstreamError) -> None:
+        """See `UpstreamResponse`."""
+        self._inner.abort(error)
+
+    def close(self) -> None:
+        """See `UpstreamResponse`."""
+        self._inner.close()
+        self._try.ended(self._inner.status)
