@@ -36,9 +36,12 @@ from router.simulate.load import load_world
 from router.simulate.tables import percent, table
 
 POLICY: Final = "net_gain"
-CASES: Final = (("llama8b-light", 1.0), ("llama8b-heavy", 0.2))
+CASES: Final = (("llama8b-light", 1.0), ("llama8b-heavy", 0.4))
 """Worlds, and speeds that two cores keep up with: a light load, and a heavy one."""
 WITHIN: Final = 0.05
+KEPT_UP: Final = 0.15
+"""Where plain decoding over HTTP takes so much longer than in the model, the machine did not keep
+up, and the comparison says nothing."""
 
 
 class _Pace:
@@ -133,7 +136,7 @@ def tables(requests: int = ROUND, seed: int = 0, cases: Sequence[tuple[str, floa
             percent(loop.model),
             percent(loop.gain),
             f"{100 * (loop.gain - loop.model):+.1f}",
-            "yes" if loop.model - loop.gain <= WITHIN else "**no**",
+            _verdict(loop),
             f"{loop.answered:,}",
             str(loop.failed),
             f"{loop.late_s:.2f} s",
@@ -141,6 +144,12 @@ def tables(requests: int = ROUND, seed: int = 0, cases: Sequence[tuple[str, floa
         for loop in loops
     ]
     return f"`{POLICY}`, {requests:,} requests a run.\n\n" + table(header, rows)
+
+
+def _verdict(loop: Loop) -> str:
+    if loop.plain_s[1] > (1.0 + KEPT_UP) * loop.plain_s[0]:
+        return "the machine did not keep up"
+    return "yes" if loop.model - loop.gain <= WITHIN else "**no**"
 
 
 async def closed_loop(name: str, speed: float, requests: int, seed: int) -> Loop:

@@ -26,6 +26,8 @@ from router.simfleet.words import Words, digest
 _PROSE = ClassId("")
 ROUND = 2000
 """Requests that are drawn at a time."""
+_SYSTEM_TOKENS = 12
+"""By so much of a system prompt, at the least, an application is known."""
 _STREAMED_OF = 4
 """One request in so many is not streamed."""
 
@@ -130,8 +132,9 @@ class Driver:
     def _body(self, arrival: Arrival) -> bytes:
         request = arrival.request
         # A token is about four bytes, and so is a filler word with its space.
-        shared = self._filler(_number(request.template), arrival.shared_tokens)
-        own = self._filler(request.seed, max(request.prompt_tokens - arrival.shared_tokens, 1))
+        system = max(arrival.shared_tokens, _SYSTEM_TOKENS if request.template else 0)
+        shared = self._filler(_number(request.template), system)
+        own = self._filler(request.seed, max(request.prompt_tokens - system, 1))
         messages = [{"role": "user", "content": own}]
         if shared:
             messages.insert(0, {"role": "system", "content": shared})
