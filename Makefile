@@ -38,7 +38,8 @@ $(VENV)/dev-ok: requirements/dev.txt pyproject.toml | $(VENV)/pip-ok
 demo: $(VENV)/demo-ok ## Real engines, a real model, live table: the main job, end to end
 	@$(BIN)/specroute demo $(DEMO_FLAGS)
 
-test: check unit ## Everything that must pass before a commit
+test: $(VENV)/dev-ok ## Everything that must pass before a commit
+	@$(MAKE) --no-print-directory -j2 check unit
 
 check: lint types imports ## Lint, types and import direction
 
