@@ -45,10 +45,10 @@ DEMO_CLASSES = ("code_edit", "structured", "creative")
 """Of the ten classes there are prompts for, the three that differ most: each gets its answers."""
 DEMO_MAX_TOKENS = 64
 """Short answers, many of them: a verdict needs answers, and a minute has few on two cores."""
-DEMO_SHARES = {"control": 0.2, "first_control": 0.3, "floor": 0.1, "budget": 0.3}
-"""Shares that every pool keeps, far above the defaults: verdicts need answers from both sides, and
-four minutes are short."""
-DEMO_POLICY = {"name": "net_gain", "parameters": DEMO_SHARES}
+DEMO_FLOOR = 0.2
+"""Share that every pool keeps, the baseline included. Ten times the default: verdicts need answers
+from both sides, and four minutes are short. `net_gain` spends less on what it does not know."""
+DEMO_POLICY = {"name": "thompson", "parameters": {"floor": DEMO_FLOOR}}
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.1
@@ -126,9 +126,9 @@ def _stage(options: DemoOptions, stack: ExitStack, say: Progress) -> Stage:
 
 
 def _simulated_stage(engines: SimulatedEngines) -> Stage:
-    # That floor for each of so many pools would leave little to decide.
-    shares = DEMO_SHARES | {"floor": DEMO_SHARES["floor"] / len(engines.route["pools"])}
-    policy = {"name": "net_gain", "parameters": shares}
+    # A floor of DEMO_FLOOR for each of that many pools would leave nothing to decide.
+    floor = DEMO_FLOOR / len(engines.route["pools"])
+    policy = {"name": "thompson", "parameters": {"floor": floor}}
     route = engines.route | {"policy": policy}
     return Stage(engines.model, route, SIMULATED_WORKERS, NOTICE)
 

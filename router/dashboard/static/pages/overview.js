@@ -9,6 +9,7 @@ import { eventItem, newestFirst } from "../words.js";
 export const title = "Overview";
 export const ranged = true;
 const EVENTS = 6;
+const LOSERS = 3;
 
 const tile = (label, value, more, bad = false) => h("div", { class: bad ? "tile bad" : "tile", "data-key": label },
   h("div", { class: "label" }, label), h("div", { class: "value" }, value), h("div", { class: "more" }, more));
@@ -55,6 +56,14 @@ function tailTile(view, route) {
     h("a", { href: view.link("classes", entry.class, cell.pool) }, name(entry.class), " on ", name(cell.pool))], ratio.low > 1.1);
 }
 
+// Which pools lose in which class, the worst first: what somebody who is called will ask.
+function losers(view, route) {
+  const lost = route.classes.flatMap((entry) => entry.cells.filter((cell) => cell.verdict === "loss").map((cell) => ({ entry, cell })));
+  lost.sort((a, b) => (a.cell.gain?.value ?? 0) - (b.cell.gain?.value ?? 0));
+  return lost.slice(0, LOSERS).flatMap(({ entry, cell }, at) => [at ? ", " : ": ",
+    h("a", { href: view.link("classes", entry.class, cell.pool) }, name(entry.class), " on ", name(cell.pool))]);
+}
+
 export function render(view) {
   const { state, route } = view;
   const past = view.past();
@@ -68,7 +77,7 @@ export function render(view) {
     tailTile(view, route),
     tile("Requests per second", figure(past?.requests_per_s.at(-1) ?? null), past ? `over ${span(past.step_s)}` : ""),
     tile("In flight", count(state.admission?.in_flight), `${count(state.admission?.waiting)} waiting for a place`),
-    tile("Pools that gain", `${verdicts("gain")} ▲`, `${verdicts("loss")} ▼ lose, ${verdicts("no difference")} ≈ same, ${verdicts("not enough data")} open`),
+    tile("Pools that gain", `${verdicts("gain")} ▲`, [`${verdicts("loss")} ▼ lose, ${verdicts("no difference")} ≈ same, ${verdicts("not enough data")} open`, ...losers(view, route)]),
     tile("Servers that answer", `${up} / ${servers.length}`, `${route.pools.length} pools`, up < servers.length),
     tile("Store", state.store.up ? "up" : "away", `estimates ${seconds(state.store.snapshot_age_s)} old`, !state.store.up),
     tile("Workers", `${state.workers.filter((of) => of.answers).length} / ${state.workers.length}`, `window ${span(state.window_s)}`, state.workers.some((of) => !of.answers)));
