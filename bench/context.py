@@ -18,7 +18,7 @@ from router.classify.load import default_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
 from router.clock import SystemClock
-from router.config.models import ClassRule
+from router.config.classes import ClassRule
 from router.intake.parse import parse_request
 from router.types import Classification, Endpoint, Headers, ParsedRequest
 

@@ -44,7 +44,8 @@ from router.classify.load import default_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
 from router.clock import SystemClock
-from router.config.models import Config, Tenants
+from router.config.models import Config
+from router.config.tenants import Tenants
 from router.endpoints.table import FACTS
 from router.estimates.layout import part_of
 from router.estimates.learned import Learned

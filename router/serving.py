@@ -24,7 +24,9 @@ from router.classify.configured import class_ids, configured_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
 from router.classify.sessions import SessionClassifier
 from router.clock import Clock
-from router.config.models import Classify, Config, Route
+from router.config.classes import Classify
+from router.config.models import Config
+from router.config.routes import Route
 from router.endpoints.names import ModelNames
 from router.errors import ConfigError
 from router.estimates.counted import Counted

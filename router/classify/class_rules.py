@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policies.types import ClassId
 from router.classify.application import header_values, system_head, tool_names
-from router.config.models import ClassRule, When
+from router.config.classes import ClassRule, When
 from router.config.patterns import Matcher, name_matcher, pattern_matcher
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from router.classify.class_rules import RuledClassifier
 from router.classify.load import default_classifier
 from router.classify.model import load
 from router.classify.trained import TrainedClassifier
-from router.config.models import Classify
+from router.config.classes import Classify
 from router.errors import ConfigError
 
 

@@ -26,8 +26,8 @@ from router.classify.evaluation import (
     per_class,
 )
 from router.classify.segments import Fingerprints
+from router.config.classes import Classify
 from router.config.load import load_config
-from router.config.models import Classify
 from router.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Tell how requests are told apart.")

@@ -29,7 +29,7 @@ from router.cli.simfleet import simfleet
 from router.cli.simulate import DEFAULT_POLICIES, simulate
 from router.cli.status import render_state, watch
 from router.config.load import load_config
-from router.config.models import KNOWN_METHODS, Pool
+from router.config.routes import KNOWN_METHODS, Pool
 from router.errors import ConfigError, StartError
 from router.observe.log import configure_logging
 from router.processes.reload import ConfigFile, Loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from policies.types import Source
-from router.config.models import EngineName
+from router.config.base import EngineName
 from router.doctor.advice import Advice, advice_for
 from router.doctor.ask import Answer
 from router.doctor.findings import Finding, Level

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from router.config.models import EngineName
+from router.config.base import EngineName
 from router.doctor.advice import REFUSES_OTHER_MODELS, advice_for
 from router.doctor.ask import Answer, question
 from router.doctor.findings import Finding, Level

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from router.config.models import Store
+from router.config.keeping import Store
 from router.doctor.findings import Finding, Findings, Level
 from router.errors import ConfigError, StoreError
 from router.stores.embedded import server_program

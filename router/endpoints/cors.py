@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.config.models import Cors as CorsConfig
+from router.config.ports import Cors as CorsConfig
 from router.types import Headers
 
 _PREFIX = "access-control-"

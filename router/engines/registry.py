@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from router.config.models import EngineName
+from router.config.base import EngineName
 from router.engines.base import EngineAdapter
 from router.engines.generic import Gateway, Generic
 from router.engines.llamacpp import LlamaCpp

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from policies.types import ArmId, ClassId
-from router.config.models import Name
+from router.config.base import Name
 from router.experiments.cells import HOLDOUT
 from router.experiments.model import (
     DEFAULT_GUARDS,

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from policies.registry import build_any_policy
 from router.classify.configured import class_ids
-from router.config.models import Config, Route
+from router.config.models import Config
+from router.config.routes import Route
 from router.experiments.bodies import PlanError
 from router.experiments.model import Plan, Treatment
 from router.fleet.model import build_routes

@@ -17,7 +17,8 @@ from typing import Protocol
 import yaml
 from pydantic import ValidationError
 
-from router.config.models import DnsDiscovery, Pool, Replica
+from router.config.routes import Pool
+from router.config.servers import DnsDiscovery, Replica
 
 _PORTS = {"http": 80, "https": 443}
 _SMALLEST_WEIGHT = 0.01

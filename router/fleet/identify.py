@@ -16,7 +16,7 @@ from typing import Literal
 from policies.types import Arm, ArmId
 from router import __version__
 from router.clock import Clock
-from router.config.models import KNOWN_METHODS
+from router.config.routes import KNOWN_METHODS
 from router.engines.identity import (
     Engine,
     EngineIdentity,

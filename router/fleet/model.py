@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from policies.types import Arm, ArmId
-from router.config.models import Config, Pool, Route
+from router.config.models import Config
+from router.config.routes import Pool, Route
 from router.engines.base import EngineAdapter
 from router.engines.registry import adapter_for
 from router.types import ReplicaId

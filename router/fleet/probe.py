@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from router.clock import Clock
-from router.config.models import Health
+from router.config.servers import Health
 from router.fleet.fetch import Fetch, GoneError, LateError
 from router.fleet.model import Replica, RouteFacts
 from router.fleet.rounds import Rounds, Target, credentials

@@ -16,7 +16,7 @@ from itertools import count
 from policies.types import ArmId
 from policies.values import value
 from router.clock import Clock, SystemClock
-from router.config.models import Pool
+from router.config.routes import Pool
 from router.fleet.affinity import AffinityTable
 from router.fleet.balance import Placement, Weights, cost, pick
 from router.fleet.breaker import BreakerLimits, BreakerState

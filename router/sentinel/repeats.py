@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from policies.types import ArmId, Status
 from router.clock import Clock
-from router.config.models import Sentinel as SentinelConfig
+from router.config.routes import Sentinel as SentinelConfig
 from router.estimates.learned import Learned
 from router.estimates.writer import Writer
 from router.fleet.model import RouteFacts

@@ -15,7 +15,7 @@ import yaml
 from policies.sim.engine import SimEngine
 from policies.sim.spec import ANY_CLASS, PoolSpec, WorldSpec
 from policies.types import ClassId
-from router.config.models import EngineName
+from router.config.base import EngineName
 from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.pace import Pace, RealPace
 from router.simfleet.prompts import CLASS_HEADER, Prompts

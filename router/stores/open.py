@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from router.clock import Clock
-from router.config.models import Store
+from router.config.keeping import Store
 from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.memory import MemoryStore

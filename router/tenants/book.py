@@ -11,8 +11,8 @@ import orjson
 from policies.types import ArmId, ClassId
 from router.admission.tenants import CredentialTenants
 from router.clock import Clock
-from router.config.models import Tenant as TenantConfig
-from router.config.models import Tenants as TenantsConfig
+from router.config.tenants import Tenant as TenantConfig
+from router.config.tenants import Tenants as TenantsConfig
 from router.errors import Reason, RequestError
 from router.tenants.keyring import KeyRing
 from router.tenants.keys import PREFIX

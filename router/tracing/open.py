@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from router.clock import Clock
-from router.config.models import Tracing as TracingConfig
+from router.config.keeping import Tracing as TracingConfig
 from router.errors import ConfigError
 from router.makers import Makers
 

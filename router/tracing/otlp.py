@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from router import __version__
-from router.config.models import Tracing as TracingConfig
+from router.config.keeping import Tracing as TracingConfig
 from router.tracing.spans import Tracing
 
 _SEND_S = 5.0

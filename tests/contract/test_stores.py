@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from router.config.models import Store
+from router.config.keeping import Store
 from router.errors import ConfigError, StoreError
 from router.stores import embedded
 from router.stores.base import Addition, Batch, CounterStore, Document, SharedStore

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 from pydantic import SecretStr
 
-from router.config.models import Admin
+from router.config.ports import Admin
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.flow_backend import GUARD_S, ScriptedBackend

@@ -14,8 +14,8 @@ import pytest
 from policies.sim.spec import Event
 from policies.types import ClassId
 from router.app import Application
+from router.config.base import EngineName
 from router.config.load import load_config
-from router.config.models import EngineName
 from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.fleet import RunningEngine, SimFleet
 from router.simfleet.settings import EngineSettings, Kind

@@ -19,7 +19,8 @@ from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
 from router.app import Application
 from router.clock import Clock
-from router.config.models import Config, Tracing
+from router.config.keeping import Tracing
+from router.config.models import Config
 from router.errors import ConfigError
 from router.tracing.open import Traces, open_tracing
 from router.tracing.parts import traced

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from router.config.models import EngineName
+from router.config.base import EngineName
 from router.endpoints.dialect import Dialect
 from router.endpoints.table import FACTS, ModelIn
 from router.engines.base import EngineAdapter

@@ -10,7 +10,7 @@ import pytest
 from policies.types import ClassId
 from router.classify.base import CHAT, CODE_EDIT, OTHER
 from router.classify.class_rules import RuledClassifier
-from router.config.models import ClassRule
+from router.config.classes import ClassRule
 from router.types import Classification, Endpoint, Headers, ParsedRequest
 from tests.support.builders import request
 

@@ -10,7 +10,7 @@ from router.classify.base import CLASSES, OTHER
 from router.classify.class_rules import RuledClassifier
 from router.classify.configured import class_ids, configured_classifier
 from router.classify.trained import TrainedClassifier
-from router.config.models import Classify
+from router.config.classes import Classify
 from router.errors import ConfigError
 from tests.support.builders import request
 

@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from router.config.models import (
-    Admission,
-    Breaker,
-    Config,
-    Discover,
-    DnsDiscovery,
-    Listen,
-    Model,
-    Pool,
-    Replica,
-    Store,
-)
+from router.config.base import Model
+from router.config.keeping import Store
+from router.config.models import Config
+from router.config.ports import Admission, Listen
+from router.config.routes import Pool
+from router.config.servers import Breaker, Discover, DnsDiscovery, Replica
 from tests.support.builders import config, pool
 
 

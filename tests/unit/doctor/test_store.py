@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.config.models import Store
+from router.config.keeping import Store
 from router.doctor import store as doctor_store
 from router.doctor.findings import Level
 from router.doctor.store import store_findings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.config.models import Cors as CorsConfig
+from router.config.ports import Cors as CorsConfig
 from router.endpoints.cors import Cors
 from router.types import Headers
 

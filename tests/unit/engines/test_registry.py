@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from router.config.models import EngineName
+from router.config.base import EngineName
 from router.engines.registry import adapter_for
 
 

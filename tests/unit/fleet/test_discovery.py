@@ -13,7 +13,8 @@ from typing import Any, cast
 import dns.asyncresolver
 import pytest
 
-from router.config.models import Discover, DnsDiscovery, Pool, Replica
+from router.config.routes import Pool
+from router.config.servers import Discover, DnsDiscovery, Replica
 from router.fleet.discovery import (
     DiscoveryError,
     DnsRecords,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from router.config.models import Store
+from router.config.keeping import Store
 from router.errors import ConfigError
 from router.stores.base import CounterStore
 from router.stores.embedded import EmbeddedStore

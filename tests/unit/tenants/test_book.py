@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policies.types import ArmId, ClassId
-from router.config.models import Tenants as TenantsConfig
+from router.config.tenants import Tenants as TenantsConfig
 from router.errors import Reason, RequestError
 from router.stores.memory import MemoryStore
 from router.tenants.book import TenantBook, wish
