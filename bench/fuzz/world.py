@@ -28,6 +28,8 @@ HANG_S = 20.0
 """After which a wave is given up: a thousand times what one takes."""
 _HANGS = "does not come to an end"
 _SETTLE_S = 5.0
+_REST_S = 1.0
+"""For so long no task ends where nothing is under way."""
 _LOOK_S = 0.005
 _COLLECT_EVERY = 64
 _NEVER_S = 3600.0
@@ -215,19 +217,24 @@ async def running(hang_s: float = HANG_S) -> AsyncIterator[World]:
         async with AsyncExitStack() as stack:
             world = await _built(stack, loud, said)
             world.hang_s = hang_s
-            await _begun()
+            world.tasks = await _at_rest()
             world.files = open_files() - 2 * len(world.engine.connections)
-            world.tasks = len(asyncio.all_tasks())
             yield world
     finally:
         logging.getLogger().removeHandler(loud)
         loop.set_exception_handler(before)
 
 
-async def _begun() -> None:
-    """Waits until what proxies do once, when they start, is over: it is counted nowhere."""
-    begun = [task for task in asyncio.all_tasks() if "_round" in repr(task.get_coro())]
-    await asyncio.wait_for(asyncio.gather(*begun), HANG_S)
+async def _at_rest() -> int:
+    """Tasks once what a start brings is over: servers that are asked what they are, first looks."""
+    loop = asyncio.get_running_loop()
+    least, since = len(asyncio.all_tasks()), loop.time()
+    while loop.time() < since + _REST_S:
+        await asyncio.sleep(_LOOK_S)
+        now = len(asyncio.all_tasks())
+        if now < least:
+            least, since = now, loop.time()
+    return least
 
 
 async def _built(stack: AsyncExitStack, loud: _Loud, said: list[str]) -> World:
