@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -48,9 +48,22 @@ _MOST_ANSWERS: Final = 4096
 """Kept of a plan; far more than the requests of one snapshot ask for."""
 
 
-_Tuple = tuple[int, ...]
-_Asked = tuple[int, _Tuple, _Tuple, _Tuple, int | None]
-"""Part, loads, bands of what is to be prefilled, of what is before it, limit of the answer."""
+class _Asked(NamedTuple):
+    """All that a plan looks at of a moment, so answers are kept by it.
+
+    Attributes:
+        part: Number of the part.
+        load: Requests at the server of each arm, this one included.
+        fresh: Bands of what each arm has to prefill.
+        ahead: Bands of what it has to prefill before.
+        limit: Most tokens of the answer; None where the client sets none that matters.
+    """
+
+    part: int
+    load: tuple[int, ...]
+    fresh: tuple[int, ...]
+    ahead: tuple[int, ...]
+    limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +144,18 @@ class NetGainPlan:
         their band: 4.5 % more or less.
         """
         part = self._part(moment.class_id, moment.part)
-        bands, ahead = prompt_bands(moment), ahead_bands(moment)
-        limit = _limit(moment, part)
-        key = (part.number, moment.load, bands, ahead, limit)
-        found = self._answers.get(key)
+        asked = _asked(moment, part)
+        found = self._answers.get(asked)
         if found is None:
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
-            found = self._answers[key] = self._proposal(part, *key[1:])
+            found = self._answers[asked] = self._proposal(part, asked)
             found.probabilities.setflags(write=False)
             found.scores.setflags(write=False)
         return found
 
-    def _proposal(
-        self,
-        part: _Part,
-        load: tuple[int, ...],
-        bands: tuple[int, ...],
-        ahead: tuple[int, ...],
-        limit: int | None,
-    ) -> Proposal:
-        cost = self._cost(part, load, bands, ahead, limit)
+    def _proposal(self, part: _Part, asked: _Asked) -> Proposal:
+        cost, load = self._cost(part, asked), asked.load
         scores = np.minimum(cost @ self._even, _MOST_SCORE)
         arms, base = len(scores), self._known.baseline
         gone = [a for a in range(arms) if load[a] <= 0]
@@ -169,43 +173,35 @@ class NetGainPlan:
             lows[a] = 0.0
         return Proposal(_at_least(p, lows), scores)
 
-    def _cost(
-        self,
-        part: _Part,
-        load: tuple[int, ...],
-        bands: tuple[int, ...],
-        ahead: tuple[int, ...],
-        limit: int | None,
-    ) -> FloatArray:
+    def _cost(self, part: _Part, asked: _Asked) -> FloatArray:
         """Marginal seconds, shape (arms, draws): the request's own, and what others lose."""
-        rows = np.array([row + grid_index(n) for row, n in zip(self._rows, load, strict=True)])
+        loads = zip(self._rows, asked.load, strict=True)
+        rows = np.array([row + grid_index(n) for row, n in loads])
         cost: FloatArray = self._busy.take(rows, axis=0)
         cost *= part.decoding
-        if limit is not None:
-            cost *= limit / part.output
+        if asked.limit is not None:
+            cost *= asked.limit / part.output
         first = self._prefill.take(rows, axis=0)
-        tokens, wait = np.array(self._prompts(load, bands, ahead))[:, :, None]
+        tokens, wait = np.array(self._prompts(asked))[:, :, None]
         first *= tokens
         first += wait
         first *= part.hurdle
         cost += first
         return cost
 
-    def _prompts(
-        self, load: tuple[int, ...], bands: tuple[int, ...], ahead: tuple[int, ...]
-    ) -> tuple[list[float], list[float]]:
+    def _prompts(self, asked: _Asked) -> tuple[list[float], list[float]]:
         """Tokens that a prompt counts as on each arm, and seconds that it makes and is made wait.
 
         Prompts before it are worked on first; while its own is, the others at its server wait.
         """
         dear, courtesy = 1.0 + self._p.patience, self._p.courtesy
-        fresh = [MIDDLES[band] for band in bands]
+        fresh = [MIDDLES[band] for band in asked.fresh]
         return (
             [dear * (tokens + self._offset) for tokens in fresh],
             [
                 prompt_s * (dear * MIDDLES[before] + courtesy * max(n - 1, 0) * tokens)
                 for prompt_s, before, n, tokens in zip(
-                    self._prompt_s, ahead, load, fresh, strict=True
+                    self._prompt_s, asked.ahead, asked.load, fresh, strict=True
                 )
             ],
         )
@@ -213,9 +209,7 @@ class NetGainPlan:
     def told(self, moment: Moment) -> Told:
         """What the draws say of the arms, and what those that are not proven may have."""
         part, base = self._part(moment.class_id, moment.part), self._known.baseline
-        cost = self._cost(
-            part, moment.load, prompt_bands(moment), ahead_bands(moment), _limit(moment, part)
-        )
+        cost = self._cost(part, _asked(moment, part))
         beliefs = of_draws(np.log(cost) - np.log(cost[base]))
         barred = _barred(len(cost), [a for a, n in enumerate(moment.load) if n <= 0], part.held)
         unproven = beliefs.better < self._p.proof
@@ -378,10 +372,10 @@ def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:
     return gone if len(barred) == arms else barred
 
 
-def _limit(moment: Moment, part: _Part) -> int | None:
-    """Most tokens of the answer, where the client wants fewer than there usually are."""
-    asked = moment.output_tokens
-    return max(asked, 1) if asked is not None and asked < part.output else None
+def _asked(moment: Moment, part: _Part) -> _Asked:
+    most = moment.output_tokens
+    limit = max(most, 1) if most is not None and most < part.output else None
+    return _Asked(part.number, moment.load, prompt_bands(moment), ahead_bands(moment), limit)
 
 
 def _answer(belief: Belief, otherwise: float) -> float:
