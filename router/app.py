@@ -25,7 +25,6 @@ from router.admin.routes import admin_app
 from router.admin.state import RouteState, admission_json, route_json, store_json
 from router.admission.admission import Admission
 from router.admission.memory import BodyMemory
-from router.admission.queue import Limits
 from router.clock import Clock, SystemClock
 from router.config.models import Config
 from router.dashboard.answers import Histories, RoutePast, decisions_json
@@ -56,12 +55,10 @@ from router.stores.base import SharedStore
 from router.stores.embedded import EmbeddedStore
 from router.stores.last_known import LastKnown
 from router.stores.open import open_store
-from router.tenants.board import PromiseBoard
 from router.tenants.keyring import KeyRing
-from router.tenants.presence import Presence, places_of
 from router.tenants.quotas import Quotas
+from router.tenants.sharing import SharedLimits, limited, limits_of
 from router.tracing.open import open_tracing
-from router.types import TenantId
 
 REPEAT_S = 0.5
 """Between two looks whether the baseline has time for a repeat."""
@@ -111,7 +108,7 @@ class Application:
         self._metrics = Metrics()
         self._traces = open_tracing(config.tracing, self._clock)
         self._fetch = AiohttpFetch()
-        self._admission = Admission(_limits(config, None), self._clock, self._metrics)
+        self._admission = Admission(limits_of(config), self._clock, self._metrics)
         self._memory = BodyMemory(config.listen.max_buffered_bytes, self._clock)
         rng = np.random.default_rng(seed if seed is not None else secrets.randbits(128))
         self._ground = Ground(
@@ -136,12 +133,14 @@ class Application:
             PLAIN if self._traces is None else self._traces.makers,
         )
         # Until the store tells of others, all workers of this host are there.
-        self._presence = Presence(
+        self._shared = SharedLimits(
             prefix,
+            self._admission,
+            self._ground.quotas,
+            self._clock,
             processes=max(config.listen.workers, 1) if place else 1,
             rank=place.number if place else 0,
         )
-        self._board = PromiseBoard(prefix)
         self._current = Generation(config, self._ground)
         self._configure()
         self._writer.ttl_s = self._current.ttl_s
@@ -203,47 +202,21 @@ class Application:
 
     def _configure(self) -> None:
         """Tells what outlives a configuration what the current one says."""
-        current, presence = self._current, self._presence
-        config = current.config
+        current, config = self._current, self._current.config
         self._ground.trials.configure(speculation=config.speculation, class_ids=current.class_ids)
         self._ground.sentinel.configure({route.model: route.sentinel for route in config.routes})
-        self._admission.change(_limits(config, presence))
-        tokens = {
-            TenantId(tenant.id): tenant.tokens_per_minute
-            for tenant in config.tenants.known
-            if tenant.tokens_per_minute is not None
-        }
-        self._ground.quotas.change(tokens, presence.processes)
+        self._shared.apply(config)
 
     async def _share_limits(self) -> None:
         """Looks how many processes share what tenants may have, where that is limited."""
-        known = self.config.tenants.known
-        if not any(tenant.max_concurrent or tenant.tokens_per_minute for tenant in known):
+        if not limited(self.config):
             return
-        wall = self._writer.slots.wall()
         try:
-            if await self._presence.refresh(self._store, wall):
-                self._configure()
-            await self._share_promises(wall)
+            await self._shared.refresh(self._store, self._writer.slots.wall(), self.config)
         except StoreError as error:
             self._learning.failed("share limits", error)
         else:
             self._learning.answered("share limits")
-
-    async def _share_promises(self, wall: float) -> None:
-        """Tells other processes who may come back when, and learns it of them.
-
-        Raises:
-            StoreError: The store did not answer; then each keeps its own promises.
-        """
-        told = (self._ground.quotas.told, self._admission.told)
-        ahead_s = wall - self._clock.monotonic()
-        given = [(due + ahead_s, name) for by in told for due, name in by.given()]
-        await self._board.tell(self._store, given)
-        found = await self._board.others(self._store, wall)
-        others = {name: [due - ahead_s for due in dues] for name, dues in found.items()}
-        for by in told:
-            by.learn(others)
 
     def _keep_up(self) -> None:
         """Starts what is done for the servers that serve now, and ends it for others."""
@@ -597,19 +570,3 @@ class Application:
 def _last_known(config: Config) -> LastKnown:
     folder = config.store.last_known
     return LastKnown(None if folder is None else Path(folder))
-
-
-def _limits(config: Config, presence: Presence | None) -> Limits:
-    admission = config.admission
-    processes, rank = (presence.processes, presence.rank) if presence else (1, 0)
-    return Limits(
-        max_concurrent=admission.max_concurrent,
-        max_concurrent_per_tenant=admission.max_concurrent_per_tenant,
-        max_waiting=admission.max_waiting,
-        max_wait_s=admission.max_wait_s,
-        by_tenant={
-            TenantId(tenant.id): places_of(tenant.max_concurrent, processes, rank)
-            for tenant in config.tenants.known
-            if tenant.max_concurrent is not None
-        },
-    )
