@@ -46,3 +46,10 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
             return await stack.enter_async_context(application.running())
 
         yield started
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[AsyncExitStack]:
+    """Ends the simulated engines after the proxy."""
+    async with AsyncExitStack() as stack:
+        yield stack

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.support.flow_backend import ScriptedBackend
 from tests.support.flow_client import ask, get, request_bytes
 from tests.support.flow_wire import MODEL, dump
 from tests.support.flow_world import always, config_of, decisions, pool
-from tests.support.simfleet_world import ScriptedMachine, SimWorld, simulated
+from tests.support.simfleet_world import ScriptedMachine, SimWorld, pool_of, simulated
 
 BLOCK_S = 150.0
 """A stretch of time is over, and nothing is added to it any more."""
@@ -36,25 +35,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"word": {}}, "required": ["word"]},
     },
 }
-
-
-@pytest.fixture
-async def engines() -> AsyncIterator[AsyncExitStack]:
-    """Ends the simulated engines after the proxy."""
-    async with AsyncExitStack() as stack:
-        yield stack
-
-
-def pool_of(name: str, world: SimWorld) -> dict[str, Any]:
-    """A pool with one simulated server."""
-    settings = world.service.settings
-    return {
-        "name": name,
-        "method": "ngram" if settings.speculates else "none",
-        "engine": settings.kind.value,
-        "num_speculative_tokens": settings.num_speculative_tokens,
-        "replicas": [{"url": world.url}],
-    }
 
 
 def question(number: int, **more: Any) -> bytes:

@@ -25,7 +25,13 @@ from tests.flow.conftest import Start
 from tests.support.flow_client import ask, get, request_bytes
 from tests.support.flow_wire import MODEL, dump
 from tests.support.flow_world import always, config_of, decisions
-from tests.support.simfleet_world import PushedPace, ScriptedMachine, SimWorld, simulated
+from tests.support.simfleet_world import (
+    PushedPace,
+    ScriptedMachine,
+    SimWorld,
+    pool_of,
+    simulated,
+)
 
 K = 4
 REQUESTS = 24
@@ -41,25 +47,6 @@ KINDS = [
     )
     for kind in Kind
 ]
-
-
-@pytest.fixture
-async def engines() -> AsyncIterator[AsyncExitStack]:
-    """Ends the simulated engines after the proxy."""
-    async with AsyncExitStack() as stack:
-        yield stack
-
-
-def pool_of(name: str, world: SimWorld) -> dict[str, Any]:
-    """A pool with one simulated server."""
-    settings = world.service.settings
-    return {
-        "name": name,
-        "method": "ngram" if settings.speculates else "none",
-        "engine": settings.kind.value,
-        "num_speculative_tokens": settings.num_speculative_tokens,
-        "replicas": [{"url": world.url}],
-    }
 
 
 async def fleet(

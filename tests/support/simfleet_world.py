@@ -216,3 +216,15 @@ async def simulated(
         yield SimWorld(service, made, given, port)
     finally:
         await service.stop()
+
+
+def pool_of(name: str, world: SimWorld) -> dict[str, Any]:
+    """A pool with one simulated server."""
+    settings = world.service.settings
+    return {
+        "name": name,
+        "method": "ngram" if settings.speculates else "none",
+        "engine": settings.kind.value,
+        "num_speculative_tokens": settings.num_speculative_tokens,
+        "replicas": [{"url": world.url}],
+    }
