@@ -17,25 +17,22 @@ import asyncio
 import json
 import re
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import numpy as np
 
-from bench.proxy import Proxy, started
+from bench.proxy import Proxy
+from bench.rehearsal import rehearsal
 from bench.store_server import Server
 from router.simfleet.faults import Fault, FaultKind
 from router.simfleet.fleet import MODEL, FleetOptions, RunningEngine, SimFleet
 from router.simfleet.prompts import TOKENS_HEADER
 from router.simfleet.settings import Kind
-from router.simulate.load import load_world
 
 WORKERS: Final = 2
 TENANTS: Final = ("acme", "globex")
@@ -242,35 +239,26 @@ def _config(fleet: SimFleet, store: Server) -> dict[str, Any]:
 async def measure(rounds: int) -> list[Run]:
     """All harms in all states of the store, so many times."""
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="brake-") as name:
-        folder = Path(name)
-        async with AsyncExitStack() as stack:
-            store = Server(folder)
-            await store.start()
-            stack.push_async_callback(store.stop)
-            options = FleetOptions(speed=_SPEED, kind=Kind.LLAMACPP)
-            fleet = SimFleet(load_world("llama8b-light"), options)
-            await fleet.start()
-            stack.push_async_callback(fleet.stop)
-            proxy = await stack.enter_async_context(started(_config(fleet, store), folder))
-            scene = Scene(proxy, store, fleet.engines[1:2])
-            url = f"http://127.0.0.1:{proxy.port}/v1/chat/completions"
-            clients = [
-                asyncio.ensure_future(traffic(url, tenant, scene.seen[tenant], seed))
-                for seed, tenant in enumerate(TENANTS)
-            ]
-            try:
-                for _ in range(rounds):
-                    for harm in HARMS:
-                        for state in STORES:
-                            runs += await scene.run(harm, state)
-                            print(f"brake: {runs[-2:]}", file=sys.stderr)
-                if scene.left_before:
-                    print(f"brake: begun again: {scene.left_before}", file=sys.stderr)
-            finally:
-                for client in clients:
-                    client.cancel()
-                await asyncio.gather(*clients, return_exceptions=True)
+    options = FleetOptions(speed=_SPEED, kind=Kind.LLAMACPP)
+    async with rehearsal(options, _config) as (store, fleet, proxy):
+        scene = Scene(proxy, store, fleet.engines[1:2])
+        url = f"http://127.0.0.1:{proxy.port}/v1/chat/completions"
+        clients = [
+            asyncio.ensure_future(traffic(url, tenant, scene.seen[tenant], seed))
+            for seed, tenant in enumerate(TENANTS)
+        ]
+        try:
+            for _ in range(rounds):
+                for harm in HARMS:
+                    for state in STORES:
+                        runs += await scene.run(harm, state)
+                        print(f"brake: {runs[-2:]}", file=sys.stderr)
+            if scene.left_before:
+                print(f"brake: begun again: {scene.left_before}", file=sys.stderr)
+        finally:
+            for client in clients:
+                client.cancel()
+            await asyncio.gather(*clients, return_exceptions=True)
     return runs
 
 

@@ -14,24 +14,21 @@ import argparse
 import asyncio
 import re
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import numpy as np
 
-from bench.proxy import Proxy, started
+from bench.proxy import Proxy
+from bench.rehearsal import rehearsal
 from bench.store_server import Server
 from router.simfleet.fleet import MODEL, FleetOptions, SimFleet
 from router.simfleet.prompts import TOKENS_HEADER
-from router.simulate.load import load_world
 
 WORKERS: Final = 4
 PER_SECOND: Final = 1000
@@ -234,42 +231,33 @@ def _retry_row(name: str, counts: Counts) -> Row:
 async def measure(seconds: float) -> list[Row]:
     """All loads, one after another."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="limits-") as name:
-        folder = Path(name)
-        async with AsyncExitStack() as stack:
-            store = Server(folder)
-            await store.start()
-            stack.push_async_callback(store.stop)
-            fleet = SimFleet(load_world("llama8b-light"), FleetOptions(speed=_SPEED))
-            await fleet.start()
-            stack.push_async_callback(fleet.stop)
-            proxy = await stack.enter_async_context(started(_config(fleet, store), folder))
-            rate = partial(phase, proxy, "rate", seconds)
-            newcomers = PER_SECOND / (sum(TOKENS) / 2 + _PROMPT)
-            loads: list[tuple[str, _Load]] = [
-                ("clients that keep their connection", partial(rate, anew=False)),
-                ("a connection for each request", partial(rate, anew=True)),
-                (
-                    "besides, newcomers that never come back",
-                    partial(rate, anew=False, newcomers=newcomers),
-                ),
-            ]
-            for title, load in loads:
-                counts, took, _ = await load()
-                rows += [_rate_row(title, counts, took), _retry_row(title, counts)]
-                print(f"limits: {rows[-2]} {rows[-1]}", file=sys.stderr)
-            counts, took, taken = await phase(proxy, "places", seconds, anew=False)
-            used = float(np.mean(taken)) / PLACES
-            most = max(taken) / PLACES
-            rows.append(
-                Row(
-                    f"{PLACES} places: taken on the average, and at most",
-                    f"{used:.1%}, {most:.1%}",
-                    most <= 1.0 and used >= 1.0 - MARGIN,
-                )
+    async with rehearsal(FleetOptions(speed=_SPEED), _config) as (_, _, proxy):
+        rate = partial(phase, proxy, "rate", seconds)
+        newcomers = PER_SECOND / (sum(TOKENS) / 2 + _PROMPT)
+        loads: list[tuple[str, _Load]] = [
+            ("clients that keep their connection", partial(rate, anew=False)),
+            ("a connection for each request", partial(rate, anew=True)),
+            (
+                "besides, newcomers that never come back",
+                partial(rate, anew=False, newcomers=newcomers),
+            ),
+        ]
+        for title, load in loads:
+            counts, took, _ = await load()
+            rows += [_rate_row(title, counts, took), _retry_row(title, counts)]
+            print(f"limits: {rows[-2]} {rows[-1]}", file=sys.stderr)
+        counts, took, taken = await phase(proxy, "places", seconds, anew=False)
+        used = float(np.mean(taken)) / PLACES
+        most = max(taken) / PLACES
+        rows.append(
+            Row(
+                f"{PLACES} places: taken on the average, and at most",
+                f"{used:.1%}, {most:.1%}",
+                most <= 1.0 and used >= 1.0 - MARGIN,
             )
-            if counts.came_back:
-                rows.append(_retry_row(f"{PLACES} places", counts))
+        )
+        if counts.came_back:
+            rows.append(_retry_row(f"{PLACES} places", counts))
     return rows
 
 
