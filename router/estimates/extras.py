@@ -14,8 +14,7 @@ from router.types import Outcome, SegmentId
 
 MAX_POINTS = 32
 """Requests of a slot, arm and band of load that a process adds to the curves of step time and of
-prefill. Judgement: two slots tell a mean to a few per cent, and a block has hundreds; each costs as
-much as all else that is learned of a request."""
+prefill. Judgement: a block of twelve slots then has hundreds, and more would tell nothing new."""
 
 
 class Points:

@@ -37,7 +37,7 @@ _MANY = 1000
 
 MAX_DEFERRED = 512
 """Requests whose sums are worked out later: as many as there are between two flushes of a busy
-process, since many in a row cost two thirds of what they cost a few at a time."""
+process, since each costs less the more come in a row."""
 
 _DEFERRED_PER_STEP = 32
 """Worked out without a pause: about a millisecond, then requests get their turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NewType
+from typing import NewType
 
 from policies.types import ArmId, ClassId
 from router.types import TenantId
@@ -216,9 +216,6 @@ class Status(StrEnum):
     DONE = "done"
     """The last stage has had all it needs; its share stays treated until somebody stops it."""
     ROLLED_BACK = "rolled_back"
-
-
-Actor = Literal["operator", "guard", "ramp"]
 
 
 @dataclass(frozen=True, slots=True)
