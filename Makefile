@@ -13,7 +13,7 @@ PROMPTS ?= ../shared/data/prompts
 ARGS ?=
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
-.PHONY: help demo test test-clients report-clients verify check lint types imports unit bench bench-classifier bench-path lock reference clean
+.PHONY: help demo test test-clients report-clients verify check lint types imports unit pure bench bench-classifier bench-path lock reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -39,7 +39,7 @@ demo: $(VENV)/demo-ok ## Real engines, a real model, live table: the main job, e
 	@$(BIN)/specroute demo $(DEMO_FLAGS)
 
 test: $(VENV)/dev-ok ## Everything that must pass before a commit
-	@$(MAKE) --no-print-directory -j2 check unit
+	@$(MAKE) --no-print-directory -j2 check unit pure
 
 check: lint types imports ## Lint, types and import direction
 
@@ -53,8 +53,14 @@ types: $(VENV)/dev-ok
 imports: $(VENV)/dev-ok
 	$(BIN)/lint-imports
 
+# Those that only reckon, and so mind nobody beside them, run while the others wait for sockets.
+PURE := tests/statistical tests/unit/policies tests/unit/estimates
+
 unit: $(VENV)/dev-ok
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(addprefix --ignore=,$(PURE))
+
+pure: $(VENV)/dev-ok
+	$(BIN)/python -m pytest -q $(PURE)
 
 verify: $(VENV)/dev-ok ## Long checks; writes their tables to docs/verification.md
 	$(BIN)/python -m bench.verify docs/verification.md

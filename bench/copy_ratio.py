@@ -3,7 +3,8 @@
 Each prompt goes to a real n-gram pool; the copy ratio that the classifier gave beforehand is set
 against the share of tokens that the pool got from accepted drafts (Spearman's rank correlation,
 bootstrap interval over prompts). Prompts: the demo's own, and with --data lines of labelled request
-bodies.
+bodies. A small model often goes in circles, and circles are drafted perfectly though nothing is
+copied; answers that do not are told apart.
 
     python -m bench.copy_ratio --data dev.jsonl --per-class 12
 """
@@ -35,6 +36,7 @@ _TOKENS = 96
 _LONGEST_BODY = 4000
 """Longer prompts do not fit the demo model's context together with an answer."""
 _RESAMPLES = 2000
+_CIRCLES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Point:
     label: str
     expected: float
     accepted: float
+    circles: bool
 
 
 def labelled(path: Path, per_class: int, seed: int = 0) -> Iterator[DemoPrompt]:
@@ -91,29 +94,50 @@ def measure(prompts: list[DemoPrompt]) -> list[Point]:
             expected = classifier.classify(request).copy_ratio
             sample = ask(fleet.pools[0], prompt, seed=index)
             if sample is not None and expected is not None:
-                points.append(Point(prompt.label, expected, sample.accepted / sample.tokens))
+                accepted = sample.accepted / sample.tokens
+                points.append(Point(prompt.label, expected, accepted, in_circles(sample.text)))
             print(f"{index + 1} of {len(prompts)}", file=sys.stderr)
     return points
 
 
-def table(points: list[Point]) -> str:
-    """The correlation with its interval, and means by class."""
+def in_circles(text: str) -> bool:
+    """Whether an answer ends with the same characters three times over, thirty or more in all.
+
+    Example:
+        >>> in_circles("Sure: so it is, so it is, so it is,"), in_circles("so it is, and so be it")
+        (True, False)
+    """
+    return any(
+        text[-length:] == text[-2 * length : -length] == text[-3 * length : -2 * length]
+        for length in range(_CIRCLES // 3, len(text) // 3 + 1)
+    )
+
+
+def correlation(points: list[Point]) -> str:
+    """Spearman's, with a 95 % bootstrap interval."""
     x = np.array([point.expected for point in points])
     y = np.array([point.accepted for point in points])
     rng = np.random.default_rng(0)
     picks = [rng.integers(0, len(points), len(points)) for _ in range(_RESAMPLES)]
     low, high = np.nanquantile([spearman(x[pick], y[pick]) for pick in picks], [0.025, 0.975])
+    return f"{spearman(x, y):.2f} [{low:.2f}, {high:.2f}] over {len(points)} prompts"
+
+
+def table(points: list[Point]) -> str:
+    """The correlation with its interval, and means by class."""
     rows = []
     for label in sorted({point.label for point in points}):
         own = [point for point in points if point.label == label]
         rows.append(
-            f"| {label} | {len(own)} | {np.mean([p.expected for p in own]):.2f} | "
-            f"{np.mean([p.accepted for p in own]):.2f} |"
+            f"| {label} | {len(own)} | {sum(p.circles for p in own)} | "
+            f"{np.mean([p.expected for p in own]):.2f} | {np.mean([p.accepted for p in own]):.2f} |"
         )
+    straight = [point for point in points if not point.circles]
     return (
-        f"Spearman {spearman(x, y):.2f} [{low:.2f}, {high:.2f}] over {len(points)} prompts.\n\n"
-        "| class | prompts | copy ratio, mean | tokens from accepted drafts |\n"
-        "|---|---:|---:|---:|\n" + "\n".join(rows) + "\n"
+        f"Spearman {correlation(points)}; {correlation(straight)} whose answers do not end in "
+        "circles.\n\n"
+        "| class | prompts | in circles | copy ratio, mean | tokens from accepted drafts |\n"
+        "|---|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     )
 
 

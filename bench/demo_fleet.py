@@ -28,11 +28,12 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One answer: its tokens, those that a draft had right, and milliseconds per token."""
+    """One answer: its tokens, those that a draft had right, milliseconds per token, its text."""
 
     tokens: int
     accepted: int
     tpot_ms: float
+    text: str
 
 
 def ask(pool: RunningPool, prompt: DemoPrompt, seed: int) -> Sample | None:
@@ -54,7 +55,8 @@ def ask(pool: RunningPool, prompt: DemoPrompt, seed: int) -> Sample | None:
         return None
     # The engine counts the first token in the prompt's time.
     tpot_ms = float(timings["predicted_ms"]) / (tokens - 1)
-    return Sample(tokens, int(timings.get("draft_n_accepted", 0)), tpot_ms)
+    text = str(answer["choices"][0]["message"]["content"])
+    return Sample(tokens, int(timings.get("draft_n_accepted", 0)), tpot_ms, text)
 
 
 def measure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,32 +30,31 @@ class BlockSum:
     total_sq: float
 
 
-def tau_series(blocks: Iterable[tuple[int, StepSums]]) -> tuple[BlockSum, ...]:
-    """Tokens per step of a cell, block by block.
+def steps_series(blocks: Iterable[tuple[int, StepSums]]) -> tuple[BlockSum, ...]:
+    """Steps per token of a cell, block by block; tau is the inverse of their mean.
 
-    A request counts as the observation `tau + (T - tau S) / mean S`, with tau and the mean of S
-    over all blocks: the first-order part of its pull on tau, so a long answer counts for more.
+    A block's mean is the ratio of its sums, so long answers count for more, and it counts as many
+    observations as answers of the usual length would have as many tokens. How long answers are does
+    not depend on what drafts do, so the same holds on both sides of the largest jump.
 
     Args:
         blocks: Number of each block, and its sums.
 
     Example:
         >>> sums = StepSums(2, 60, 30, 1800, 900, 450)
-        >>> tau_series([(7, sums), (8, StepSums())])
-        (BlockSum(block=7, n=2.0, total=4.0, total_sq=8.0),)
+        >>> steps_series([(7, sums), (8, StepSums())])
+        (BlockSum(block=7, n=2.0, total=1.0, total_sq=0.5),)
     """
     there = [(block, sums) for block, sums in blocks if 0 < sums.steps <= sums.tokens]
-    steps = sum(sums.steps for _, sums in there)
-    n = sum(sums.n for _, sums in there)
-    if not steps or not n:
+    answers = sum(sums.n for _, sums in there)
+    if not answers:
         return ()
-    tau, mean = sum(sums.tokens for _, sums in there) / steps, steps / n
+    usual = sum(sums.tokens for _, sums in there) / answers
     made = []
     for block, sums in there:
-        off = (sums.tokens - tau * sums.steps) / mean
-        off_sq = max(sums.tt - 2.0 * tau * sums.ts + tau * tau * sums.ss, 0.0) / mean**2
-        total_sq = sums.n * tau * tau + 2.0 * tau * off + off_sq
-        made.append(BlockSum(block, float(sums.n), sums.n * tau + off, total_sq))
+        n, total, rho = sums.tokens / usual, sums.steps / usual, sums.steps / sums.tokens
+        within = max(sums.ss - 2.0 * rho * sums.ts + rho * rho * sums.tt, 0.0) / usual**2
+        made.append(BlockSum(block, n, total, total * rho + within))
     return tuple(made)
 
 
@@ -94,3 +93,33 @@ def cost_series(
         many = unit * weight
         made.append(BlockSum(int(number), many, many * mean, many * (mean * mean + unit)))
     return tuple(made)
+
+
+def together(series: Sequence[Sequence[BlockSum]]) -> tuple[BlockSum, ...]:
+    """Several series as one: each observation less the mean of its own, plus the mean of all.
+
+    What a jump of all of them does is seen sooner than in each; a mix of them that changes does
+    nothing.
+
+    Example:
+        >>> low, high = [BlockSum(1, 2.0, 2.0, 3.0)], [BlockSum(1, 2.0, 6.0, 19.0)]
+        >>> together([low, high])
+        (BlockSum(block=1, n=4.0, total=8.0, total_sq=18.0),)
+    """
+    sums = [(sum(of.n for of in one), sum(of.total for of in one)) for one in series]
+    n = sum(of for of, _ in sums)
+    if not n > 0.0:
+        return ()
+    mean = sum(total for _, total in sums) / n
+    made: dict[int, BlockSum] = {}
+    for one, (own_n, own_total) in zip(series, sums, strict=True):
+        off = mean - own_total / own_n if own_n > 0.0 else 0.0
+        for of in one:
+            known = made.get(of.block, BlockSum(of.block, 0.0, 0.0, 0.0))
+            made[of.block] = BlockSum(
+                of.block,
+                known.n + of.n,
+                known.total + of.total + of.n * off,
+                known.total_sq + of.total_sq + 2.0 * off * of.total + of.n * off * off,
+            )
+    return tuple(made[block] for block in sorted(made))

@@ -306,6 +306,7 @@ def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
         "share": cell.share,
         **{status.value: cell.ended[status] for status in Status},
         "held": cell.held,
+        "since": cell.since,
         "tokens": cell.tokens,
         **_acceptance_json(cell.acceptance),
         "acceptance_sources": {source.value: n for source, n in cell.sources.items()},

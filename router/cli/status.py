@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.admin import fetch_state
+from router.estimates.events import EVERY
 
 _REFRESH_S = 1.0
 _UNKNOWN = "–"
@@ -169,10 +170,15 @@ def _drift(event: dict[str, Any], change: dict[str, Any]) -> Text:
     what, form = "tokens per step", "{:.2f}"
     if change["figure"] == "cost":
         what, form = "time against the baseline", "{:.0%}"
-    since = datetime.fromtimestamp(change["since"], UTC).strftime("%H:%M")
+    since = _time_of_day(change["since"])
     before, after = (form.format(change[name]) for name in ("before", "after"))
-    line = f"{event['class']}: {what} of pool {event['pool']} was {before} until {since} UTC"
+    where = "all classes" if event["class"] == EVERY else event["class"]
+    line = f"{where}: {what} of pool {event['pool']} was {before} until {since} UTC"
     return Text(f"{line} and is {after} since", "yellow")
+
+
+def _time_of_day(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).strftime("%H:%M")
 
 
 def class_table(route: dict[str, Any], title: str) -> Table:
@@ -193,8 +199,9 @@ def class_table(route: dict[str, Any], title: str) -> Table:
                 end_section=index == len(entry["cells"]) - 1,
             )
     table.caption = (
-        "n answers · share of the class's traffic in the last minutes · τ tokens per step, half "
-        "its 95 % interval, s: counted in streams, c: from counters of servers · α acceptance · "
+        "n answers, where a cell has changed those since (UTC) · share of the class's traffic in "
+        "the last minutes · τ tokens per step, half its 95 % interval, s: counted in streams, c: "
+        "from counters of servers · α acceptance · "
         "TPOT (time per output token), its p95, and TTFT (time to first token): medians in ms over "
         "all answers, within 2 %, at whatever load there was · gain: time saved, comparing only "
         "requests of the same time · – not measured, or not yet to within ±100 %"
@@ -206,6 +213,8 @@ def class_table(route: dict[str, Any], title: str) -> Table:
 def _cell(cell: dict[str, Any], *, baseline: bool) -> list[RenderableType]:
     verdict = "baseline" if baseline else cell["verdict"] or _UNKNOWN
     answers = str(cell["ok"]) + (f" +{cell['failed']} failed" if cell["failed"] else "")
+    if cell["since"] is not None:
+        answers += f" since {_time_of_day(cell['since'])}"
     return [
         cell["pool"],
         answers,

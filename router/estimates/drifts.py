@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies.estimators.effects import ArmEffects
-from policies.estimators.series import BlockSum, cost_series, tau_series
-from policies.types import Arm, ArmId, ClassId, FloatArray, Source
+from policies.estimators.series import BlockSum, cost_series, steps_series, together
+from policies.types import Arm, ArmId, ClassId, Source
 from router.estimates.blocks import Block
-from router.estimates.events import DRIFT, Change, Event
+from router.estimates.events import DRIFT, EVERY, Change, Event
 from router.estimates.layout import BLOCK_S
 from router.estimates.parts import Grouped
 from router.types import POOLED
+
+_NEAR = 3
+"""Blocks that one change may be placed apart by."""
 
 
 class Shift(Protocol):
@@ -55,22 +59,22 @@ class CellSeries:
     """One cell, block by block.
 
     Attributes:
-        tau: Tokens per step.
+        steps: Steps per token, the inverse of tau.
         cost: Log cost less the baseline's at the same time; empty for the baseline.
     """
 
-    tau: tuple[BlockSum, ...]
+    steps: tuple[BlockSum, ...]
     cost: tuple[BlockSum, ...]
 
 
 def series_of(
     blocks: Mapping[int, Block], class_id: ClassId, arm: Arm, source: Source | None
 ) -> tuple[BlockSum, ...]:
-    """Tokens per step of a cell by one source; it must be one, since sources differ a little."""
+    """Steps per token of a cell by one source; it must be one, since sources differ a little."""
     key = (arm.arm_id, class_id)
     if source is None:
         return ()
-    return tau_series(
+    return steps_series(
         (number, block.cells[key].steps(source))
         for number, block in blocks.items()
         if key in block.cells
@@ -117,30 +121,88 @@ class Drifts:
             wall: The moment.
         """
         for arm_id, of in series.items():
-            key = (class_id, arm_id)
-            since = self._since.get(key, 0)
-            for figure, known in (("tau", of.tau), ("cost", of.cost)):
-                blocks = [one for one in known if since <= one.block <= complete]
-                if not blocks or self._asked.get((*key, figure)) == blocks[-1].block:
-                    continue
-                self._asked[*key, figure] = blocks[-1].block
-                shift = self._detect(blocks)
-                if shift is None:
-                    continue
-                self._since[key] = max(shift.block, self._since.get(key, shift.block))
-                change = Change(figure, shift.block * BLOCK_S, shift.before, shift.after)
-                yield Event(wall, DRIFT, class_id, POOLED, arm_id, change=change)
+            since = self.first(class_id, arm_id)
+            for figure, known in (("tau", of.steps), ("cost", of.cost)):
+                blocks = _between(known, since, complete)
+                if self._is_new(blocks, (class_id, arm_id, figure)):
+                    shift = self._detect(blocks)
+                    if shift is not None:
+                        yield self._changed(class_id, arm_id, figure, shift, wall)
 
-    def weights(self, class_id: ClassId, numbers: Sequence[int], weights: FloatArray) -> FloatArray:
-        """Weights of blocks by arm, shape (blocks, arms): 0 for what came before a change."""
-        made = np.repeat(weights[:, None], len(self._arms), axis=1)
-        for column, arm in enumerate(self._arms):
-            since = self._since.get((class_id, arm.arm_id))
-            if since is not None:
-                made[np.asarray(numbers) < since, column] = 0.0
-        return made
+    def look_together(
+        self,
+        classes: Mapping[ClassId, Mapping[ArmId, CellSeries]],
+        *,
+        complete: int,
+        wall: float,
+    ) -> Iterator[Event]:
+        """Looks at each arm over all its classes, which tells sooner that all of it has changed.
+
+        It must show whichever class is left out, or it is the business of that class.
+
+        Args:
+            classes: The cells of each class.
+            complete: The newest block that will not change any more.
+            wall: The moment.
+        """
+        for arm in self._arms:
+            arm_id = arm.arm_id
+            cells = [
+                (self.first(class_id, arm_id), of[arm_id])
+                for class_id, of in classes.items()
+                if arm_id in of
+            ]
+            for figure, those in (
+                ("tau", [_between(of.steps, since, complete) for since, of in cells]),
+                ("cost", [_between(of.cost, since, complete) for since, of in cells]),
+            ):
+                there = [of for of in those if of]
+                blocks = together(there)
+                if len(there) > 1 and self._is_new(blocks, (EVERY, arm_id, figure)):
+                    shift = self._detect(blocks)
+                    if shift is not None and self._shown_by_all(there, shift):
+                        yield self._changed(EVERY, arm_id, figure, shift, wall)
+
+    def first(self, class_id: ClassId, arm_id: ArmId) -> int:
+        """First block that tells of a cell as it is now; 0 where no change of it is known."""
+        return max(self._since.get((of, arm_id), 0) for of in (class_id, EVERY))
+
+    def told(self, class_id: ClassId, numbers: Sequence[int]) -> NDArray[np.bool_]:
+        """Whether a block tells of an arm as it is now, shape (blocks, arms)."""
+        first = [self.first(class_id, arm.arm_id) for arm in self._arms]
+        return np.asarray(numbers, dtype=np.int64)[:, None] >= np.array(first)
 
     def forget(self, oldest: int) -> None:
         """Forgets changes and looks before the oldest block that is known."""
         self._asked = {key: block for key, block in self._asked.items() if block >= oldest}
         self._since = {key: since for key, since in self._since.items() if since > oldest}
+
+    def _is_new(self, blocks: Sequence[BlockSum], key: tuple[ClassId, ArmId, str]) -> bool:
+        if not blocks or self._asked.get(key) == blocks[-1].block:
+            return False
+        self._asked[key] = blocks[-1].block
+        return True
+
+    def _shown_by_all(self, series: Sequence[Sequence[BlockSum]], shift: Shift) -> bool:
+        for left_out in range(len(series)):
+            found = self._detect(together([*series[:left_out], *series[left_out + 1 :]]))
+            if found is None or abs(found.block - shift.block) > _NEAR:
+                return False
+            if (found.after - found.before) * (shift.after - shift.before) < 0.0:
+                return False
+        return True
+
+    def _changed(
+        self, class_id: ClassId, arm_id: ArmId, figure: str, shift: Shift, wall: float
+    ) -> Event:
+        key = (class_id, arm_id)
+        self._since[key] = max(shift.block, self._since.get(key, 0))
+        before, after = shift.before, shift.after
+        if figure == "tau":
+            before, after = 1.0 / before, 1.0 / after
+        change = Change(figure, shift.block * BLOCK_S, before, after)
+        return Event(wall, DRIFT, class_id, POOLED, arm_id, change=change)
+
+
+def _between(series: Sequence[BlockSum], first: int, last: int) -> list[BlockSum]:
+    return [of for of in series if first <= of.block <= last]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,10 @@ class Durations:
         rows = np.concatenate([np.zeros((0, 4), dtype=np.int64), *parts])
         rows = np.asfortranarray(rows[np.argsort(rows[:, 0], kind="stable")])
         return cls(rows, arms, len(blocks))
+
+    def only(self, told: NDArray[np.bool_]) -> Durations:
+        """The same of some blocks, which each arm has its own of; shape (blocks, arms)."""
+        return replace(self, rows=self.rows[told[self.rows[:, 3], self.rows[:, 0] % self.arms]])
 
     def histogram(self, family: str, arm: int) -> Blocks:
         """Histograms of one duration on one arm, block by block."""

@@ -15,6 +15,9 @@ SEGMENT_DIFFERS = "segment_differs"
 CLASS_SPLITS = "class_splits"
 DRIFT = "drift"
 
+EVERY = ClassId("*")
+"""In place of a class: all of them together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -40,7 +43,7 @@ class Event:
     Attributes:
         wall: When it was found (again, after a restart).
         kind: `segment_differs`, `class_splits` or `drift`.
-        class_id: Where.
+        class_id: Where; `EVERY` for a drift of all classes of an arm.
         part: The segment, perhaps with its band; `POOLED` when it is about the class.
         arm_id: The arm by which it shows.
         difference: Of the arm's effect on log cost: the segment less the rest of the class, or

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -231,14 +231,21 @@ class Grouped:
     ended_block: IntArray
 
     def weighted(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rows, and requests by group and how they ended, each by the weight of its block.
+        """Rows, and requests by group and how they ended, each by the weight of its block."""
+        known = np.append(weights, 0.0)
+        weight = known[self.ended_block][:, None, None]
+        ended = _added(self.ended * weight, self.ended_group, self.starts)
+        return self.sums * known[self.block][:, None, None], ended
 
-        Args:
-            weights: Shape (blocks, arms), so that an arm may be remembered for less time.
-        """
-        known = np.concatenate([weights, np.zeros((1, weights.shape[1]))])
-        ended = _added(self.ended * known[self.ended_block][:, None], self.ended_group, self.starts)
-        return self.sums * known[self.block][:, None], ended
+    def only(self, told: NDArray[np.bool_]) -> Grouped:
+        """The same of some blocks, which each arm has its own of; shape (blocks, arms)."""
+        known = np.concatenate([told, np.zeros((1, told.shape[1]), dtype=np.bool_)])
+        return replace(
+            self,
+            sums=self.sums * known[self.block][:, None],
+            ended=self.ended * known[self.ended_block][:, None],
+            steps=self.steps * known[self.ended_block][:, None],
+        )
 
     def mix(self, blocks: int) -> Mix:
         """What each group had of each arm."""

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
 from policies.estimators.effects import ArmEffects, arm_effects
@@ -38,7 +39,7 @@ from router.estimates.blocks import Block, Sums, parse, summed
 from router.estimates.costs import ArmCosts, Costs
 from router.estimates.drifts import CellSeries, Detector, Drifts, costs_of, never, series_of
 from router.estimates.durations import Durations
-from router.estimates.events import CLASS_SPLITS, DRIFT, SEGMENT_DIFFERS, Event, Events
+from router.estimates.events import CLASS_SPLITS, DRIFT, EVERY, SEGMENT_DIFFERS, Event, Events
 from router.estimates.layout import BLOCK_S, COPYING, segment_of
 from router.estimates.parts import LOAD, Grouped, gathered
 from router.estimates.reader import Past
@@ -130,6 +131,14 @@ class _Window:
         """Of the blocks."""
         return list(self.blocks)
 
+    def cell(self, key: tuple[ArmId, ClassId], told: NDArray[np.bool_]) -> CellSums:
+        """One cell over the blocks that tell of it, shape (blocks,)."""
+        if told.all():
+            return self.totals.get(key, _NOTHING)
+        blocks = zip(told.tolist(), self.blocks.values(), strict=True)
+        there = [{key: of.cells[key]} for tells, of in blocks if tells and key in of.cells]
+        return summed(there).get(key, _NOTHING)
+
 
 class SnapshotBuilder:
     """Builds snapshots of one route; remembers what cannot change between two of them."""
@@ -184,6 +193,11 @@ class SnapshotBuilder:
             classes[class_id] = yield from self._class(class_id, of, window, bands)
             self._note(classes[class_id], wall)
             yield None
+        series = {class_id: known.series for class_id, known in classes.items()}
+        complete = max(self._parsed, default=0)
+        for event in self._drifts.look_together(series, complete=complete, wall=wall):
+            self._events.note(event)
+        yield None
         costs = yield from self._costs.look(list(window.blocks.values()), window.weights, wall)
         oldest = min(window.blocks, default=0)
         self._drifts.forget(oldest)
@@ -239,24 +253,32 @@ class SnapshotBuilder:
         keys = [POOLED, *found.keys(split=split)]
         grouped = found.gathered.grouped(keys, grouping(keys, split=split))
         yield
-        n, total, total_sq = (grouped.sums[:, figure] for figure in range(3))
-        nothing = np.zeros(len(self._arms))
-        plain = ArmView(class_id, self._arms, n, total, total_sq, nothing, nothing)
-        effects = arm_effects(plain)
+        effects = self._effects(class_id, grouped)
         yield
         series = self._series(class_id, grouped, window, effects)
         complete = max(self._parsed, default=0)
         for event in self._drifts.look(class_id, series, complete=complete, wall=window.wall):
             self._events.note(event)
         yield
-        weights = self._drifts.weights(class_id, window.numbers, window.weights)
-        views = self._views(class_id, grouped, weights)
+        told = self._drifts.told(class_id, window.numbers)
+        if not told.all():
+            # Whoever looks wants to know what a cell is like now, and so does the policy.
+            grouped = grouped.only(told)
+            effects = self._effects(class_id, grouped)
+            yield
+        views = self._views(class_id, grouped, window.weights)
         yield
-        judged = _Judged(effects, n.sum(axis=0), self._by_load(class_id, window))
+        by_load = self._by_load(class_id, window, told)
+        judged = _Judged(told, effects, grouped.sums[:, 0].sum(axis=0), by_load)
         yield
         cells = yield from self._cells(class_id, grouped, window, judged)
         parts = self._parts(keys, grouped, views) if len(keys) > 1 else {}
         return ClassSnapshot(class_id, views[0], cells, parts, bands, split, series)
+
+    def _effects(self, class_id: ClassId, grouped: Grouped) -> ArmEffects:
+        n, total, total_sq = (grouped.sums[:, figure] for figure in range(3))
+        nothing = np.zeros(len(self._arms))
+        return arm_effects(ArmView(class_id, self._arms, n, total, total_sq, nothing, nothing))
 
     def _cells(
         self, class_id: ClassId, grouped: Grouped, window: _Window, judged: _Judged
@@ -264,14 +286,14 @@ class SnapshotBuilder:
         requests = sum(window.recent.get((a.arm_id, class_id), _NOTHING).n for a in self._arms)
         durations = Durations.of(
             [block.durations.get(class_id) for block in window.blocks.values()], len(self._arms)
-        )
+        ).only(judged.told)
         mix = grouped.mix(len(window.blocks)) if len(grouped.starts) > 1 else None
         yield
         cells = {}
         plain = (self._arms[self._baseline].arm_id, class_id)
         for index, arm in enumerate(self._arms):
             key = (arm.arm_id, class_id)
-            cell = window.totals.get(key, _NOTHING)
+            cell = window.cell(key, judged.told[:, index])
             compared = None
             if not arm.baseline:
                 failing = fails_more(_ended(cell), _ended(window.totals.get(plain, _NOTHING)))
@@ -285,6 +307,7 @@ class SnapshotBuilder:
                 held=cell.plain.get("held", 0),
                 share=window.recent.get(key, _NOTHING).n / requests if requests else None,
                 tokens=cell.plain.get("tokens"),
+                since=self._since(class_id, arm),
                 acceptance=acceptance_of(
                     arm,
                     cell,
@@ -335,7 +358,13 @@ class SnapshotBuilder:
             )
         return made
 
-    def _by_load(self, class_id: ClassId, window: _Window) -> dict[int, list[Gain | None]]:
+    def _since(self, class_id: ClassId, arm: Arm) -> float | None:
+        first = self._drifts.first(class_id, arm.arm_id)
+        return first * BLOCK_S if first else None
+
+    def _by_load(
+        self, class_id: ClassId, window: _Window, told: NDArray[np.bool_]
+    ) -> dict[int, list[Gain | None]]:
         """Gains of the arms in each load band that was met, from its own data alone."""
         strata = gathered(
             [block.loads.get(class_id) for block in window.blocks.values()], self._arms
@@ -343,7 +372,7 @@ class SnapshotBuilder:
         keys = [POOLED, *sorted(name for name in strata.names if _band(name) is not None)]
         if len(keys) == 1:
             return {}
-        grouped = strata.grouped(keys, lambda part: part if part in keys else POOLED)
+        grouped = strata.grouped(keys, lambda part: part if part in keys else POOLED).only(told)
         groups = groups_of(grouped.sums, grouped.starts, self._baseline)
         own = differences(groups, None, 1.0 - _ALPHA)
         return {
@@ -465,17 +494,20 @@ class SnapshotBuilder:
 class _Judged:
     """A class's effects against the concurrent baseline, and the observations behind them."""
 
+    told: NDArray[np.bool_]
+    """Whether a block tells of an arm as it is now, shape (blocks, arms)."""
     effects: ArmEffects
     n: FloatArray
     by_load: Mapping[int, Sequence[Gain | None]]
 
 
 def _stands(event: Event, classes: Mapping[ClassId, ClassSnapshot], oldest: int) -> bool:
+    if event.kind == DRIFT:
+        there = event.class_id == EVERY or event.class_id in classes
+        return there and event.change is not None and event.change.wall > oldest * BLOCK_S
     known = classes.get(event.class_id)
     if known is None:
         return False
-    if event.kind == DRIFT:
-        return event.change is not None and event.change.wall > oldest * BLOCK_S
     return event.part in known.parts if event.part else known.split
 
 

@@ -141,10 +141,11 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class CellSummary:
-    """One class on one arm over the window; None is what was not measured.
+    """One class on one arm over the window, or since it changed; None is what was not measured.
 
     Attributes:
         arm_id: The arm.
+        since: When it changed, so that nothing before tells of it as it is; None where it did not.
         ended: Requests by how they ended; only those that ended well bring durations.
         held: Answers that ended well and whose durations are censored, because clients held them.
         share: Of the class's requests in the last minutes.
@@ -160,6 +161,7 @@ class CellSummary:
     """
 
     arm_id: ArmId
+    since: float | None
     ended: Mapping[Status, int]
     held: int
     share: float | None

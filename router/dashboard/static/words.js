@@ -47,10 +47,12 @@ export const stateBadge = (word) => {
 
 const sureness = (level) => (level > 0.9999 ? "more than 99.99 %" : percent(level, { digits: level > 0.99 ? 2 : 0 }));
 
+const EVERY = "*";
+
 const FIGURES = { tau: "tokens per step", cost: "time against the baseline's" };
 
 function sentence(event) {
-  const where = [name(event.class), event.segment ? [" · segment ", name(event.segment)] : null];
+  const where = [event.class === EVERY ? "all classes" : name(event.class), event.segment ? [" · segment ", name(event.segment)] : null];
   const { change, time_ratio: ratio } = event;
   if (event.kind === "drift" && change) {
     const show = change.figure === "cost" ? (value) => `${figure(value)} ×` : (value) => figure(value);
@@ -78,7 +80,9 @@ export function eventItem(view, event) {
     h("time", { datetime: new Date(event.time * 1000).toISOString() }, moment(event.time)),
     h("span", { class: event.kind === "drift" ? "badge warn" : "badge" }, kindText(event.kind)), " ",
     sentence(event), " ",
-    h("a", { href: view.link("classes", event.class, event.pool), "aria-label": `Look at ${event.class} on ${event.pool}` }, "look"));
+    event.class === EVERY
+      ? h("a", { href: view.link("fleet"), "aria-label": `Look at the servers of ${event.pool}` }, "look")
+      : h("a", { href: view.link("classes", event.class, event.pool), "aria-label": `Look at ${event.class} on ${event.pool}` }, "look"));
 }
 
 export const newestFirst = (events) => [...events].sort((one, other) => other.time - one.time);

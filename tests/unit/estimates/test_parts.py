@@ -87,7 +87,7 @@ def test_groups_add_up_to_their_class(
             assert sums[figure] == pytest.approx(by_hand(every, key, figure), abs=1e-3)
     whole = gathered(strata, ARMS).grouped([POOLED], lambda _: POOLED)
     assert whole.sums.sum(axis=0) == pytest.approx(made.sums.sum(axis=0))
-    _, ended = made.weighted(np.ones((len(blocks), 3)))
+    _, ended = made.weighted(np.ones(len(blocks)))
     assert ended.sum(axis=(0, 1)) == pytest.approx(
         [sum(arm == a for _, a, _, _ in every) for arm in range(3)]
     )
@@ -107,7 +107,7 @@ def test_weights_are_those_of_blocks() -> None:
     """The requests that ended too."""
     one = strata_of(ARMS, {POOLED: {ARMS[1].arm_id: cell({"s": [1.0, 3.0]}, failed=2)}})
     made = gathered([one, None, one], ARMS).grouped([POOLED], lambda _: POOLED)
-    sums, ended = made.weighted(np.tile([[1.0], [7.0], [0.5]], 3))
+    sums, ended = made.weighted(np.array([1.0, 7.0, 0.5]))
     assert sums[:, :, 1].tolist() == [[2.0, 4.0, 10.0], [1.0, 2.0, 5.0]]
     assert ended[0, :, 1].tolist() == [3.0, 3.0]
 

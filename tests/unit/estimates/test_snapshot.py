@@ -359,7 +359,7 @@ def test_series_are_there_for_a_detector() -> None:
     @dataclass(frozen=True)
     class Found:
         block: int
-        before: float = 0.0
+        before: float = 0.5
         after: float = 1.0
 
     def newest(series: Sequence[BlockSum]) -> Found:
@@ -367,7 +367,7 @@ def test_series_are_there_for_a_detector() -> None:
 
     blocks = {ago: sums(*[trial(), trial(PLAIN)] * 5) for ago in range(3)}
     known = build(blocks).classes[CHAT]
-    assert [one.block for one in known.series[FAST].tau] == [
+    assert [one.block for one in known.series[FAST].steps] == [
         NOW_BLOCK - 2,
         NOW_BLOCK - 1,
         NOW_BLOCK,
@@ -378,7 +378,7 @@ def test_series_are_there_for_a_detector() -> None:
     made = watched.build(past(blocks, complete=frozenset({NOW_BLOCK - 2, NOW_BLOCK - 1})), WALL)
     assert {event.kind for event in made.events} == {"drift"}
     assert made.classes[CHAT].view.n[:, 1].tolist() == pytest.approx([5 * 2 ** (-60 / 900), 5.0])
-    assert cell(made).ended[Status.OK] == 15
+    assert (cell(made).ended[Status.OK], cell(made).since) == (10, (NOW_BLOCK - 1) * BLOCK_S)
 
 
 def test_a_pool_that_mostly_fails_has_no_gain() -> None:

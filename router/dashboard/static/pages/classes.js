@@ -2,7 +2,7 @@
 
 import { place, poolColour, update } from "../chart.js";
 import { empty, h, name, table } from "../dom.js";
-import { MARKS, UNKNOWN, bracket, byTail, count, figure, gainText, percent, seconds, signed, span, tellsSomething, tint } from "../format.js";
+import { MARKS, UNKNOWN, bracket, byTail, clock, count, figure, gainText, moment, percent, seconds, signed, span, tellsSomething, tint } from "../format.js";
 import { bars, forest } from "../pictures.js";
 import { timeAxis, timeChart } from "./overview.js";
 
@@ -11,12 +11,14 @@ export const ranged = true;
 
 const LATENCIES = [["tpot_s", "Time per output token"], ["ttft_s", "Time to first token"], ["e2e_s", "Whole answer, streamed"], ["queue_s", "Wait for a place"], ["overhead_s", "Added by the proxy"]];
 
+const since = (cell) => (cell.since === null ? "" : ` since ${clock(cell.since)}`);
+
 function heatCell(view, entry, cell) {
   const current = view.args[0] === entry.class && view.args[1] === cell.pool;
-  const answers = `${count(cell.ok)} answers`;
+  const answers = `${count(cell.ok)} answers${since(cell)}`;
   const body = cell.verdict === null
     ? [h("b", null, "baseline"), h("small", null, answers)]
-    : [h("b", null, `${MARKS[cell.verdict]} ${byTail(cell) ? "tail, " : ""}${tellsSomething(cell.gain) ? signed(cell.gain.value) : UNKNOWN}`), h("small", null, tellsSomething(cell.gain) ? `${bracket(cell.gain.low, cell.gain.high, signed)}` : answers)];
+    : [h("b", null, `${MARKS[cell.verdict]} ${byTail(cell) ? "tail, " : ""}${tellsSomething(cell.gain) ? signed(cell.gain.value) : UNKNOWN}`), h("small", null, tellsSomething(cell.gain) ? `${bracket(cell.gain.low, cell.gain.high, signed)}${since(cell)}` : answers)];
   return h("td", null, h("a", {
     class: `cell ${tint(cell)}`, href: view.link("classes", entry.class, cell.pool), "aria-current": current ? "true" : null,
     "aria-label": `${entry.class} on ${cell.pool}: ${cell.verdict ?? "baseline"}, ${cell.verdict === null ? answers : gainText(cell.gain)}`,
@@ -100,7 +102,7 @@ function about(view, entry, cell, pool) {
       h("span", { class: `badge ${cell.verdict === "gain" ? "good" : cell.verdict === "loss" ? "bad" : ""}` }, cell.verdict ?? "baseline"),
       byTail(cell) ? h("span", { class: "badge warn" }, `by its tail: ${worstTail(cell)}`) : null,
       h("span", { class: "quiet" }, `${pool.method}${pool.num_speculative_tokens ? `, k = ${pool.num_speculative_tokens}` : ""} on ${pool.engine}`)),
-    h("p", null, `Gets ${percent(cell.probability)} of the draws, had ${percent(cell.share)} of the last minutes' requests · ${count(cell.ok)} ok, ${count(cell.failed)} failed, ${count(cell.rejected)} rejected, ${count(cell.aborted)} aborted, ${count(cell.held)} held up by the client · ${count(cell.tokens)} tokens`));
+    h("p", null, `${cell.since === null ? "" : `It changed about ${moment(cell.since)}; all figures are of what came since. `}Gets ${percent(cell.probability)} of the draws, had ${percent(cell.share)} of the last minutes' requests · ${count(cell.ok)} ok, ${count(cell.failed)} failed, ${count(cell.rejected)} rejected, ${count(cell.aborted)} aborted, ${count(cell.held)} held up by the client · ${count(cell.tokens)} tokens`));
 }
 
 function detail(view, entry, cell, pool) {
