@@ -48,7 +48,7 @@ export const day = (time) => new Date(time * 1000).toLocaleString([], {
   month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false,
 });
 
-export const clock = (time) => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+export const minute = (time) => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 
 export const moment = (time) => new Date(time * 1000).toLocaleString([], {
   month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false,

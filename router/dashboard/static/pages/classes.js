@@ -2,7 +2,7 @@
 
 import { place, poolColour, update } from "../chart.js";
 import { empty, h, name, table } from "../dom.js";
-import { MARKS, UNKNOWN, bracket, byTail, clock, count, figure, gainText, moment, percent, seconds, signed, span, tellsSomething, tint } from "../format.js";
+import { MARKS, UNKNOWN, bracket, byTail, count, figure, gainText, minute, moment, percent, seconds, signed, span, tellsSomething, tint } from "../format.js";
 import { bars, forest } from "../pictures.js";
 import { timeAxis, timeChart } from "./overview.js";
 
@@ -11,7 +11,7 @@ export const ranged = true;
 
 const LATENCIES = [["tpot_s", "Time per output token"], ["ttft_s", "Time to first token"], ["e2e_s", "Whole answer, streamed"], ["queue_s", "Wait for a place"], ["overhead_s", "Added by the proxy"]];
 
-const since = (cell) => (cell.since === null ? "" : ` since ${clock(cell.since)}`);
+const since = (cell) => (cell.since === null ? "" : ` since ${minute(cell.since)}`);
 
 function heatCell(view, entry, cell) {
   const current = view.args[0] === entry.class && view.args[1] === cell.pool;
