@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from policies.types import ArmId, ClassId, Status
+from policies.types import OK, ArmId, ClassId, Status
 from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.catalog import COUNTERS, GAUGES, HISTOGRAMS
@@ -134,7 +134,7 @@ class Metrics:
         found = structure_found(outcome)
         if found is not None:
             self.structured.labels(*cell, found).inc()
-        if outcome.status is Status.OK and not outcome.held:
+        if outcome.status is OK and not outcome.held:
             series.e2e.observe(outcome.e2e_s)
             if outcome.ttft_s is not None:
                 series.ttft.observe(outcome.ttft_s)

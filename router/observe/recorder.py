@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from policies.cost import typical_tokens
-from policies.estimators.increments import effect_fields, increments
-from policies.types import ArmId, ClassId, Counts, Status, Trial
+from policies.estimators.increments import with_effects
+from policies.types import OK, ArmId, ClassId, Counts, Status, Trial
 from router.clock import Clock
 from router.engines.counters import COUNTERS_MOVE, Moves
 from router.estimates.extras import Points, made_by, more_cells
@@ -103,8 +103,7 @@ class Recorder:
             )
             arm_id = trial.arm_id
             self._metrics.observe(made.model, class_id, made.decision, outcome)
-            sums = increments(trial, typical_tokens(class_id))
-            effects = effect_fields(sums)
+            sums, effects = with_effects(trial, typical_tokens(class_id))
             point = self._points.take(slot_at(made.wall), arm_id, trial.load)
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
@@ -143,7 +142,7 @@ class Recorder:
 
     def _speaks_for_itself(self, trial: Trial) -> bool:
         """Whether the answers of an arm bring records, so that nobody asks its counters."""
-        if trial.status is not Status.OK or trial.tokens is None:
+        if trial.status is not OK or trial.tokens is None:
             return self._told.get(trial.arm_id, 0) >= _ENOUGH_TOLD
         told = 0 if trial.spec is None else self._told.get(trial.arm_id, 0) + 1
         self._told[trial.arm_id] = told
@@ -189,7 +188,7 @@ def _trial(
     class_id: ClassId, decision: Decision, outcome: Outcome, *, streamed: bool, queue_s: float
 ) -> Trial:
     fell_back = outcome.served_by not in (None, decision.arm_id)
-    if fell_back or outcome.status is not Status.OK:
+    if fell_back or outcome.status is not OK:
         return Trial(
             class_id=class_id,
             arm_id=decision.arm_id,
