@@ -16,7 +16,7 @@ from router.estimates.layout import part_of, slot_at
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
-from router.experiments.cells import holdout_counts, side_cells, tried_sums
+from router.experiments.cells import add_holdout, side_cells, tried_sums
 from router.experiments.placing import OFF, PINNED, TRIED, WISHED
 from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
@@ -110,7 +110,7 @@ class Recorder:
                 moves = None
             of_sides = tried_sums(sides, trial, sums)
             ledger = ledger_counts(outcome, self._baseline)
-            ledger.update(holdout_counts(sides, sums))
+            add_holdout(ledger, sides, sums)
             if sides and self._noted is not None:
                 self._noted(sides, class_id, of_sides)
             return Learned(
