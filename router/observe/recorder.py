@@ -27,6 +27,8 @@ from router.types import AttemptEnd, Decision, Outcome, RequestContext
 
 _log = logging.getLogger("specroute.recorder")
 
+_AT_THE_END = Moves.AT_THE_END
+
 _ENOUGH_TOLD = 100
 """Answers in a row with records of their own after which the engine's counters are not needed. One
 without begins anew."""
@@ -97,43 +99,38 @@ class Recorder:
     def _learned(self, made: DecisionRecord, sides: tuple[ArmId, ...]) -> Learned | None:
         """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
         try:
-            class_id, outcome = made.classification.class_id, made.outcome
-            trial = _trial(
-                class_id, made.decision, outcome, streamed=made.stream, queue_s=made.queue_s
-            )
-            arm_id = trial.arm_id
-            self._metrics.observe(made.model, class_id, made.decision, outcome)
+            decision, outcome = made.decision, made.outcome
+            class_id = made.classification.class_id
+            trial = _trial(class_id, decision, outcome, streamed=made.stream, queue_s=made.queue_s)
+            arm_id = decision.arm_id
+            self._metrics.observe(made.model, class_id, decision, outcome)
             sums, effects = with_effects(trial, typical_tokens(class_id))
             point = self._points.take(slot_at(made.wall), arm_id, trial.load)
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
-            of_sides = tried_sums(sides, trial, sums)
+            also = more_cells(trial, effects, self._plain, point=point)
             ledger = ledger_counts(outcome, self._baseline)
-            add_holdout(ledger, sides, sums)
-            if sides and self._noted is not None:
-                self._noted(sides, class_id, of_sides)
+            if sides:
+                of_sides = tried_sums(sides, trial, sums)
+                also += side_cells(sides, class_id, of_sides, effects)
+                add_holdout(ledger, sides, sums)
+                if self._noted is not None and of_sides is not sums:
+                    self._noted(sides, class_id, of_sides)
+            # In the order of the fields, as in `_trial`.
             return Learned(
-                model=made.model,
-                arm_id=arm_id,
-                class_id=class_id,
-                sums=sums,
-                part=part_of(made.segment, made.classification.copy_ratio),
-                effects=effects,
-                also=(
-                    *more_cells(trial, effects, self._plain, point=point),
-                    *side_cells(sides, class_id, of_sides, effects),
-                ),
-                tenant=made.tenant,
-                ledger=ledger,
-                made=None
+                made.model,
+                arm_id,
+                class_id,
+                sums,
+                part_of(made.segment, made.classification.copy_ratio),
+                effects,
+                also,
+                made.tenant,
+                ledger,
+                None
                 if moves is None
-                else made_by(
-                    trial,
-                    outcome,
-                    made.wall,
-                    at_the_end=moves is Moves.AT_THE_END,
-                ),
+                else made_by(trial, outcome, made.wall, at_the_end=moves is _AT_THE_END),
             )
         except Exception:  # noqa: BLE001
             # See above.
