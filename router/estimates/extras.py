@@ -12,9 +12,10 @@ from router.estimates.layout import COMMON, CellKey
 from router.estimates.made import Made
 from router.types import Outcome, SegmentId
 
-MAX_POINTS = 32
+MAX_POINTS = 16
 """Requests of a slot, arm and band of load that a process adds to the curves of step time and of
-prefill. Judgement: a block of twelve slots then has hundreds, and more would tell nothing new."""
+prefill. Judgement: a block of twelve slots then has two hundred, and more would tell little: what
+differs between blocks does not get less by them."""
 
 
 class Points:
