@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import gc
 import pstats
 import random
 import shutil
@@ -65,6 +64,7 @@ from router.observe.decision_log import LINES_PER_STEP, DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
 from router.pipeline import Pipeline, RawRequest, RouteParts
+from router.processes.garbage import spare_what_stays
 from router.selection.chooser import Chooser
 from router.selection.plans import Plan
 from router.sentinel.repeats import Sentinel
@@ -389,8 +389,7 @@ async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
         known.answer = walked.inner.classify(parse_request(Endpoint.CHAT, made[0], HEADERS))
         walked = Walk(folder, walked.store, inner=known, profile=options.profile, rules=rules)
     walked.learn_segments(made if len(made) >= 8 else bodies(*SIZES["2 KB"]))
-    gc.collect()
-    gc.freeze()
+    spare_what_stays()
     for number, body in enumerate(islice(cycle(made), requests)):
         if number == requests // 10:
             walked.taken.clear()  # until then everything was done for the first time

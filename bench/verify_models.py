@@ -465,6 +465,7 @@ def alarm_table(seeds: int) -> str:
         ("sampling alone", Cell()),
         ("mix wanders, correlation 0.5", Cell(wander=0.02, correlation=0.5)),
         ("mix wanders, correlation 0.8", Cell(wander=0.02, correlation=0.8)),
+        ("mix wanders, correlation 0.9", Cell(wander=0.02, correlation=0.9)),
         ("6 requests a block, correlation 0.5", Cell(6.0, wander=0.02, correlation=0.5)),
     ]
     rows = []
@@ -484,6 +485,10 @@ def delay_table(seeds: int) -> str:
     worlds = [
         ("τ 2.8 → 2.0", Cell(jump=TAU)),
         ("τ 2.8 → 2.0, mix wanders", Cell(jump=TAU, wander=0.02, correlation=0.5)),
+        (
+            "τ 2.8 → 2.0, mix wanders, correlation 0.8",
+            Cell(jump=TAU, wander=0.02, correlation=0.8),
+        ),
         ("τ 2.8 → 2.0, 6 requests a block", Cell(6.0, jump=TAU)),
         (
             "τ 2.8 → 2.5, mix wanders",
@@ -548,8 +553,8 @@ def tables(seeds: int) -> str:
         "intervals which hold the truth, and half their width over the truth.\n",
         prefill_table(seeds),
         "\n### Drift: false alarms\n",
-        f"{drift.FALSE_PER_DAY} a day for each figure of a cell is the promise, where neighbouring",
-        "blocks are correlated by a half at most.\n",
+        f"{drift.FALSE_PER_DAY} a day for each figure of a cell is the promise, where a mix is",
+        "correlated from block to block by 0.8 at most.\n",
         alarm_table(seeds),
         "\n### Drift: delay\n",
         f"60 requests a block unless said, {few} seeds.\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from policies.types import ClassId, Status
+from policies.types import OK, ClassId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,8 @@ MAX_TOKENS = 10_000_000
 
 LOG_COST_RANGE = (math.log(1e-4), math.log(1e5))
 """Log seconds; what lies outside is clipped, so an absurd record moves a mean by a bounded step."""
+
+_LOWEST, _HIGHEST = LOG_COST_RANGE
 
 STREAM_KIND = "s"
 MAX_BAND = 20
@@ -109,14 +111,14 @@ def log_cost(trial: Trial, typical_tokens: int) -> tuple[str, float] | None:
 
     Example:
         >>> from policies.types import ArmId, Trial
-        >>> trial = Trial(ClassId("chat"), ArmId("a"), Status.OK, True, 1.0,
+        >>> trial = Trial(ClassId("chat"), ArmId("a"), OK, True, 1.0,
         ...               ttft_s=0.2, tpot_s=0.01, e2e_s=1.2, tokens=101)
         >>> kind, y = log_cost(trial, 101)
         >>> kind, round(math.exp(y), 6)
         ('s', 1.2)
     """
     tokens = known_tokens(trial)
-    if trial.status is not Status.OK or tokens is None:
+    if trial.status is not OK or tokens is None:
         return None
     ttft, tpot = known_duration(trial.ttft_s), known_duration(trial.tpot_s)
     if trial.streamed and tokens >= MIN_STREAM_TOKENS and ttft is not None and tpot is not None:
@@ -128,5 +130,5 @@ def log_cost(trial: Trial, typical_tokens: int) -> tuple[str, float] | None:
 
 
 def _clipped_log(seconds: float) -> float:
-    low, high = LOG_COST_RANGE
-    return min(max(math.log(max(seconds, 1e-300)), low), high)
+    y = math.log(seconds) if seconds > 0.0 else _LOWEST
+    return y if _LOWEST <= y <= _HIGHEST else min(max(y, _LOWEST), _HIGHEST)

@@ -8,14 +8,17 @@ A look asks whether the last few blocks differ from all before, for several leng
 few". Each is the generalised likelihood ratio of one split (Besson et al. 2022, arXiv 1902.01575,
 `s kl(before, all) + (n - s) kl(after, all)`, for normal means the squared difference over its
 variance). Their thresholds take blocks as independent and the variance as known. Neither is so
-here: mixes wander, and neighbouring blocks are alike. So the variance is that of blocks around the
-two means, at least that of sampling; it is inflated by the correlation of neighbours, which is
-taken to fade no faster than by `PERSISTENCE` from block to block; and Student's t pays for its
-being estimated. Where the change was is then the likeliest split.
+here: mixes wander, and neighbouring blocks are alike. So a block is its mean, what sampling adds,
+of known variance, and what the mix adds, of which as much is left from block to block as one of
+`PERSISTENCE` says. The difference and its variance are those of generalised least squares under
+that covariance, for many variances of the mix. None of them is taken for the true one, since few
+blocks do not tell: the chance of a difference is its mean over all, each weighing as well as it
+explains what was seen (Zellner and Tiao 1964, JASA 59, 763-778, for errors that follow each other,
+with flat priors). So a jump out of a slow mix shows in its first block, and blocks that sampling
+explains are not taken for a mix that wanders. Where the change was is then the likeliest split.
 
-`FALSE_PER_DAY` is met by sharing it out over all looks of a day and all lengths, which holds
-however looks depend on each other. That tails are Student's is an approximation:
-`bench/verify_models.py` counts the false alarms.
+`FALSE_PER_DAY` is met by sharing half of it out over all looks of a day and all lengths, which
+holds however looks depend on each other. `bench/verify_models.py` counts the false alarms.
 
 ========  ============================================================================
 field     sum over requests
@@ -31,12 +34,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from policies.cost import MIN_STREAM_TOKENS, known_tokens
-from policies.estimators.distributions import student_t_cdf, student_t_quantile
 from policies.types import Status
 
 if TYPE_CHECKING:
@@ -53,20 +56,20 @@ FALSE_PER_DAY = 0.01
 """False alarms of one figure of one cell, at most. Judgement: at a hundred cells one a day, each of
 which costs one cell its memory of some hours."""
 
+SHARED_OUT = 0.5
+"""As much of the false alarms that are allowed is shared out. Judgement: the rest is for what is
+not quite as supposed, such as means that are not quite normal."""
+
 LOOKS_PER_DAY = 720
 """One at the end of each block of two minutes."""
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Blocks that may be called new. Judgement: what takes longer to show is left to the half-life."""
 
-PERSISTENCE = 0.8
-"""From block to block so much is left of a correlation, at least. Judgement: half after six
-minutes."""
-
-CAUTION = 1.0
-"""Standard errors by which the estimated correlation of neighbours is raised. With less, cells
-whose mix wanders give more false alarms than promised; with more, small jumps are found late or
-never."""
+PERSISTENCE = (0.6, 0.9)
+"""From block to block so much of a mix is left. Judgement: half after three minutes, and half after
+a quarter of an hour; what lies between the data place between, and what takes longer is the
+business of the half-life."""
 
 MIN_N = 10.0
 """Observations of a block; smaller ones are put together until they have as many. Judgement: means
@@ -75,10 +78,16 @@ of ten are near enough to normal for tails this far out, which the simulation ch
 MIN_HISTORY = 20
 """Blocks before. Judgement: with fewer nobody knows how much they vary."""
 
-_MOST_CORRELATION = 0.9
-_LEAST_DF = 3.0
+MOST_UNITS = 64
+"""Blocks, put together or not, that are looked at: the last ones. Judgement: more would tell a
+little more of how they vary, and cost with the square of their number."""
+
 _TINY = 1e-300
 _LENGTHS = np.array(LENGTHS)
+# Variances of the mix over that of what neighbours differ by: none, and from where it does not show
+# to where all that does is its first step of a long way. The factor is half of what sixty blocks
+# leave open.
+_RATIOS = np.array([0.0, *2.0 ** np.arange(-6.0, 7.5, 0.5)])
 _SURE = 2.0
 _MEDIAN = 2.0 * 0.4549
 """Of the squared difference of two standard normals."""
@@ -216,22 +225,18 @@ def find_change(
     splits = len(n) - _LENGTHS[len(n) - _LENGTHS >= MIN_HISTORY]
     if not len(splits):
         return None
-    t, df = _contrasts(n, x, noise, splits)
-    each = false_per_day / looks_per_day / len(LENGTHS)
-    beyond = [
-        1.0 - student_t_cdf(t_of, df_of)
-        for t_of, df_of in zip(t.tolist(), df.tolist(), strict=True)
-        if t_of > student_t_quantile(1.0 - each / 2.0, df_of)
-    ]
-    if not beyond:
+    found = _contrasts(n, x, noise, splits)
+    t = np.abs(found.value) / np.sqrt(found.variance)
+    chance = float((found.weight * _outside(t)).sum(axis=0).min())
+    if chance > SHARED_OUT * false_per_day / looks_per_day / len(LENGTHS):
         return None
-    split = _most_likely(n, x)
+    anywhere = np.arange(1, len(n))
+    split = int(anywhere[_contrasts(n, x, noise, anywhere).likelihood.argmax()])
     before, after = (
         float(np.average(part, weights=w))
         for part, w in zip((x[:split], x[split:]), (n[:split], n[split:]), strict=True)
     )
-    # The distribution function of a double ends at 1e-16.
-    rate = max(2.0 * min(beyond), 1e-16) * looks_per_day * len(LENGTHS)
+    rate = max(chance, _TINY) * looks_per_day * len(LENGTHS)
     return Change(starts[split], before, after, -math.log10(rate))
 
 
@@ -287,22 +292,12 @@ def shift_at(blocks: Sequence[Block], at_block: int) -> Shift | None:
     """
     n, x, starts, noise = _units(blocks)
     split = sum(start < at_block for start in starts)
-    sides = [(n[:split], x[:split]), (n[split:], x[split:])]
     if not 0 < split < len(n) or len(n) < MIN_HISTORY:
         return None
-    means = [float(w @ y / w.sum()) for w, y in sides]
-    away = np.concatenate([y - mean for (_, y), mean in zip(sides, means, strict=True)])
-    df = len(n) - 2.0
-    excess = max(float((n * away**2).sum()) / df / noise, 1.0)
-    scaled = np.sqrt(n) * away
-    found = float(scaled[1:] @ scaled[:-1]) / max(float(scaled @ scaled), _TINY)
-    correlation = np.array([found]).clip(0.0, _MOST_CORRELATION)
-    persistence = np.maximum(correlation, PERSISTENCE)
-    variance = sum(
-        noise / float(w.sum()) * float(_inflation(correlation, persistence, np.array([len(w)]))[0])
-        for w, _ in sides
-    )
-    return Shift(means[1] - means[0], variance * excess)
+    found = _contrasts(n, x, noise, np.array([split]))
+    value = float((found.weight * found.value).sum())
+    spread = found.variance + (found.value - value) ** 2
+    return Shift(value, float((found.weight * spread).sum()))
 
 
 def cause_of(own: Shift, others: Sequence[Shift]) -> Cause:
@@ -365,71 +360,79 @@ def _units(blocks: Sequence[Block]) -> tuple[FloatArray, FloatArray, list[int], 
             means.append(total / worth)
             starts.append(start)
             worth = total = 0.0
-    return np.array(n), np.array(means), starts, max(within / max(df, 1.0), 1e-12)
+    noise = max(within / max(df, 1.0), 1e-12)
+    return np.array(n[-MOST_UNITS:]), np.array(means[-MOST_UNITS:]), starts[-MOST_UNITS:], noise
 
 
-def _contrasts(
-    n: FloatArray, x: FloatArray, noise: float, splits: NDArray[np.int64]
-) -> tuple[FloatArray, FloatArray]:
-    """Student's t of what comes after each split against what comes before; its whole df.
+@dataclass(frozen=True, slots=True)
+class _Contrasts:
+    """What comes after each split against what comes before; shapes (supposed, splits).
 
-    Units on either side have one mean.
+    Attributes:
+        value: Differences of means, by what is supposed of the mix.
+        variance: Of the difference if that is true.
+        weight: How likely it is; sums to 1 for each split.
+        likelihood: Logarithm of that of a change there, shape (splits,); only differences count.
     """
-    # Beyond sampling, units vary by what the median of their steps tells: a first guess that a jump
-    # does not spoil, for the weights alone.
+
+    value: FloatArray
+    variance: FloatArray
+    weight: FloatArray
+    likelihood: FloatArray
+
+
+def _contrasts(n: FloatArray, x: FloatArray, noise: float, splits: NDArray[np.int64]) -> _Contrasts:
+    """Compares both sides of each split; units on either have one mean."""
+    # Units of many requests vary as the mix does, those of few as sampling does: scaled by a first
+    # guess of both, which a jump does not spoil, they all vary about alike.
     last = len(x)
-    steps = np.partition((x[1:] - x[:-1]) ** 2, last // 2)
-    between = float(steps[last // 2]) / _MEDIAN - noise * float((1.0 / n).mean())
-    w = n / (1.0 + n * max(between, 0.0) / noise)
-    one = np.zeros((3, last + 1))  # sums of w, w x, w x^2 before each unit
-    np.cumsum((w, w * x, w * x * x), axis=1, out=one[:, 1:])
-    pair = np.sqrt(w[1:] * w[:-1])
-    two = np.zeros((3, last))  # and of neighbours
-    np.cumsum((pair, pair * (x[1:] + x[:-1]), pair * x[1:] * x[:-1]), axis=1, out=two[:, 1:])
-    sides = (
-        (one[:, splits], two[:, splits - 1]),
-        # The pair that the split divides belongs to neither side.
-        (one[:, -1:] - one[:, splits], two[:, -1:] - two[:, splits]),
+    steps = np.partition(np.diff(x) ** 2, last // 2)
+    wander = max(float(steps[last // 2]) / _MEDIAN - noise * float((1.0 / n).mean()), 0.0)
+    w = n / (1.0 + n * wander / noise)
+    sampling = noise * float((w / n).mean())
+    root = np.sqrt(w)
+    y = root * (x - float(w @ x / w.sum()))
+    after = root[:, None] * (np.arange(last)[:, None] >= splits)
+    # Along the axes of the mix's covariance all that differs is independent, whatever its variance.
+    length, axes = _spectrum(last)
+    z = axes.transpose(0, 2, 1) @ np.column_stack((y, root, after))
+    scatter = max(float((np.diff(y) ** 2).mean()) / 2.0, sampling)
+    variance = (scatter * _RATIOS)[:, None] * length[:, None] + sampling
+    precision = 1.0 / variance
+    squares = precision @ z**2
+    with_y = precision @ (z[..., :1] * z[..., 1:])
+    with_one = precision @ (z[..., 1:2] * z[..., 2:])
+    one = squares[..., 1:2]
+    known = squares[..., 2:] - with_one**2 / one
+    value = (with_y[..., 1:] - with_one * with_y[..., :1] / one) / known
+    rest = squares[..., :1] - with_y[..., :1] ** 2 / one - value**2 * known
+    fit = -0.5 * (np.log(variance).sum(axis=-1)[..., None] + np.log(one * known) + rest)
+    highest = fit.max(axis=(0, 1))
+    weight = np.exp(fit - highest)
+    total = weight.sum(axis=(0, 1))
+    shape = (-1, len(splits))
+    return _Contrasts(
+        value=value.reshape(shape),
+        variance=(1.0 / known).reshape(shape),
+        weight=(weight / total).reshape(shape),
+        likelihood=highest + np.log(total),
     )
-    mean = [first[1] / first[0] for first, _ in sides]
-    around = sum(first[2] - m * first[1] for (first, _), m in zip(sides, mean, strict=True))
-    neighbours = sum(
-        both[2] - m * (both[1] - m * both[0]) for (_, both), m in zip(sides, mean, strict=True)
-    )
-    around = np.maximum(around, _TINY)
-    free = last - 2.0
-    unit = np.maximum(around / free, noise * float((w / n).mean()))
-    # Estimated correlations are too low by about (1 + 3 rho) / n (Marriott and Pope 1954,
-    # Biometrika 41, 390-402), and uncertain by 1 / sqrt(n).
-    likely = neighbours / around
-    likely = (likely + (1.0 + 3.0 * likely.clip(0.0)) / last).clip(0.0, _MOST_CORRELATION)
-    correlation = (likely + CAUTION / math.sqrt(last)).clip(0.0, _MOST_CORRELATION)
-    persistence = np.maximum(correlation, PERSISTENCE)
-    variance = unit * (
-        _inflation(correlation, persistence, last - splits) / sides[1][0][0]
-        + _inflation(correlation, persistence, splits) / sides[0][0][0]
-    )
-    # A variance of so many neighbours is worth fewer independent ones; half of these pay for the
-    # correlation, which is estimated too.
-    df = free / 2.0 * (1.0 - likely**2) / (1.0 + likely**2)
-    return np.abs(mean[1] - mean[0]) / np.sqrt(variance), np.floor(df).clip(_LEAST_DF)
 
 
-def _inflation(
-    correlation: FloatArray, persistence: FloatArray, length: NDArray[np.int64]
-) -> FloatArray:
-    """Variance of a mean of so many neighbours over that of independent ones.
+@lru_cache(maxsize=MOST_UNITS)
+def _spectrum(count: int) -> tuple[FloatArray, FloatArray]:
+    """Variances along the axes of the covariance of so many units, and the axes, by persistence."""
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    found = np.linalg.eigh(np.array(PERSISTENCE)[:, None, None] ** apart)
+    return found.eigenvalues, found.eigenvectors
 
-    `1 + 2 sum (1 - j / m) r p^(j - 1)` over j below m, summed up.
+
+def _outside(t: FloatArray) -> FloatArray:
+    """Probability of a standard normal to be farther from 0; up to 6 % too large near 0.
+
+    Abramowitz and Stegun 7.1.13.
     """
-    left = 1.0 - persistence
-    powers = 1.0 - persistence**length
-    return np.asarray(1.0 + 2.0 * correlation / left * (1.0 - powers / (length * left)))
-
-
-def _most_likely(n: FloatArray, x: FloatArray) -> int:
-    """The split with the largest likelihood ratio: index of the first unit after the change."""
-    worth, total = n.cumsum(), (n * x).cumsum()
-    left, right = worth[:-1], worth[-1] - worth[:-1]
-    gap = total[:-1] / left - (total[-1] - total[:-1]) / right
-    return 1 + int(np.argmax(left * right * gap**2))
+    x = t / math.sqrt(2.0)
+    return np.asarray(
+        2.0 / math.sqrt(math.pi) * np.exp(-x * x) / (x + np.sqrt(x * x + 4.0 / math.pi))
+    )

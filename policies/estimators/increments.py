@@ -44,7 +44,7 @@ Everything but `n` and `status` comes from requests that ended well.
 from __future__ import annotations
 
 import math
-from itertools import chain, compress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from policies.cost import (
@@ -57,8 +57,8 @@ from policies.cost import (
     length_band,
     log_cost,
 )
-from policies.estimators import acceptance, histogram
-from policies.types import Source, Status
+from policies.estimators import histogram
+from policies.types import OK, Source, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,28 +132,40 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
         >>> sums["steps"], sums["steps.tokens"], sums["hist.0"], sums["y.s.n"]
         (43, 53, 39, 1)
     """
-    sums = {"n": 1, _STATUS[trial.status]: 1}
-    if trial.status is not Status.OK:
-        return sums
+    return with_effects(trial, typical_tokens)[0]
+
+
+def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dict[str, int]]:
+    """The same, and of it what bears on effects, as `effect_fields` would find it.
+
+    Example:
+        >>> from policies.types import ArmId, ClassId, Trial
+        >>> trial = Trial(ClassId("chat"), ArmId("fast"), Status.OK, True, 0.5, tokens=9)
+        >>> with_effects(trial, 53)
+        ({'n': 1, 'status.ok': 1, 'tokens': 9, 'tokens.n': 1}, {'n': 1, 'status.ok': 1})
+    """
+    sums, effects = {"n": 1, _STATUS[trial.status]: 1}, {"n": 1, _STATUS[trial.status]: 1}
+    if trial.status is not OK:
+        return sums, effects
     tokens = known_tokens(trial)
     if tokens is not None:
         sums["tokens"] = tokens
         sums["tokens.n"] = 1
     if trial.spec is not None:
-        _add_speculation(sums, trial.spec, tokens)
+        _add_speculation(sums, effects, trial.spec, tokens)
     if trial.held:
         sums["held"] = 1
     if trial.truncated is not None or trial.valid is not None:
-        _add_structure(sums, trial)
+        _add_structure(sums, effects, trial)
     _add_latencies(sums, trial, tokens)
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost
         number, total, total_sq = _COST[kind]
-        sums[number] = 1
-        sums[total] = round(y * FIXED_POINT)
-        sums[total_sq] = round(y * y * FIXED_POINT)
-    return sums
+        sums[number] = effects[number] = 1
+        sums[total] = effects[total] = round(y * FIXED_POINT)
+        sums[total_sq] = effects[total_sq] = round(y * y * FIXED_POINT)
+    return sums, effects
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:
@@ -166,45 +178,44 @@ def effect_fields(sums: Counts) -> dict[str, int]:
     return {name: value for name, value in sums.items() if name in _EFFECTS}
 
 
-def _add_structure(sums: dict[str, int], trial: Trial) -> None:
+def _add_structure(sums: dict[str, int], effects: dict[str, int], trial: Trial) -> None:
     """Shares of answers, so what none of them did has no field, and the number of them has one."""
-    for value, bad, of, fault in (
-        (trial.valid, False, "checked", "invalid"),
-        (trial.valid if trial.by_chance else None, False, "drawn", "drawn.bad"),
-        (trial.truncated, True, "finished", "truncated"),
+    drawn = trial.valid if trial.by_chance else None
+    for into, value, bad, of, fault in (
+        (sums, trial.valid, False, "checked", "invalid"),
+        (sums, drawn, False, "drawn", "drawn.bad"),
+        (effects, drawn, False, "drawn", "drawn.bad"),
+        (sums, trial.truncated, True, "finished", "truncated"),
     ):
         if value is not None:
-            sums[of] = 1
+            into[of] = 1
             if value is bad:
-                sums[fault] = 1
+                into[fault] = 1
 
 
 def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> None:
     if trial.streamed:
-        _add_latency(sums, _E2E, trial.e2e_s)
-        _add_latency(sums, _TTFT, trial.ttft_s)
-        if tokens is not None and tokens >= MIN_STREAM_TOKENS:
-            _add_latency(sums, _TPOT, trial.tpot_s)
+        known = tokens is not None and tokens >= MIN_STREAM_TOKENS
+        for names, seconds in (
+            (_E2E, trial.e2e_s),
+            (_TTFT, trial.ttft_s),
+            (_TPOT, trial.tpot_s if known else None),
+        ):
+            if seconds is not None and 0.0 < seconds < math.inf:
+                sums[names[histogram.bucket(seconds)]] = 1
     else:
         e2e_s = known_duration(trial.e2e_s)
         if e2e_s is not None:
             sums[f"{WHOLE[length_band(tokens)]}.{histogram.bucket(e2e_s)}"] = 1
-    _add_wait(sums, _QUEUE, trial.queue_s)
-    _add_wait(sums, _OVER, trial.overhead_s)
+    for names, seconds in ((_QUEUE, trial.queue_s), (_OVER, trial.overhead_s)):
+        # A wait may be 0; it then lies in the lowest bucket.
+        if seconds is not None and 0.0 <= seconds < math.inf:
+            sums[names[histogram.bucket(seconds)]] = 1
 
 
-def _add_latency(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
-    if seconds is not None and 0.0 < seconds < math.inf:
-        sums[names[histogram.bucket(seconds)]] = 1
-
-
-def _add_wait(sums: dict[str, int], names: Sequence[str], seconds: float | None) -> None:
-    """A wait may be 0; it then lies in the lowest bucket."""
-    if seconds is not None and 0.0 <= seconds < math.inf:
-        sums[names[histogram.bucket(seconds)]] = 1
-
-
-def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) -> None:
+def _add_speculation(
+    sums: dict[str, int], effects: dict[str, int], spec: SpecUsage, tokens: int | None
+) -> None:
     if not _believable(spec, tokens):
         sums["bad"] = 1
         return
@@ -214,9 +225,9 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
         steps = max(tokens - accepted, 0)
     if steps and tokens is not None and spec.source in STEP_FIELDS:
         count, number, of, tt, ts, ss = STEP_FIELDS[spec.source]
-        sums[count] = steps
+        sums[count] = effects[count] = steps
         sums[number] = 1
-        sums[of] = tokens
+        sums[of] = effects[of] = tokens
         sums[tt] = tokens * tokens
         sums[ts] = tokens * steps
         sums[ss] = steps * steps
@@ -232,46 +243,48 @@ def _add_speculation(sums: dict[str, int], spec: SpecUsage, tokens: int | None) 
 
 
 def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
-    sums.update(compress(zip(_HISTOGRAM, counts, strict=False), counts))  # those that are not 0
+    accepted = longest = 0
+    for j, drafts in enumerate(counts):
+        if drafts:
+            sums[_HISTOGRAM[j]] = drafts
+            accepted += j * drafts
+            longest = j
     k = spec.num_speculative_tokens
-    if (
-        k is None
-        or not spec.exact_drafted
-        or (spec.drafted is not None and spec.drafted != k * sum(counts))
-    ):
-        return  # drafts of other lengths: a short one accepted whole is not one that stopped
-    full = acceptance.stopped_early(counts, k)
-    if full is not None:
-        sums["alpha.accepted"], sums["alpha.early"] = full
+    if not k or not counts or longest > k or not spec.exact_drafted:
+        return
+    # With drafts of other lengths a short one accepted whole is not one that stopped.
+    drafts = sum(counts)
+    if spec.drafted is None or spec.drafted == k * drafts:
+        # What `acceptance.stopped_early` tells, which would go over them twice more.
+        sums["alpha.accepted"] = accepted
+        sums["alpha.early"] = drafts - counts[k] if longest == k else drafts
 
 
 def _believable(spec: SpecUsage, tokens: int | None) -> bool:
     """Whether the engine's figures agree with each other as far as they are known."""
-    accepted, steps = spec.accepted, spec.steps
+    accepted, steps, k = spec.accepted, spec.steps, spec.num_speculative_tokens
     drafted = spec.drafted if spec.exact_drafted else None
-    for value in (steps, drafted, accepted, spec.num_speculative_tokens):
-        if value is not None and not 0 <= value <= MAX_TOKENS:
-            return False
+    if not (
+        (accepted is None or 0 <= accepted <= MAX_TOKENS)
+        and (steps is None or 0 <= steps <= MAX_TOKENS)
+        and (drafted is None or 0 <= drafted <= MAX_TOKENS)
+        and (k is None or 0 <= k <= MAX_TOKENS)
+    ):
+        return False
     counts = spec.accepted_per_step
     if counts and (len(counts) > MAX_HISTOGRAM + 1 or min(counts) < 0 or max(counts) > MAX_TOKENS):
         return False
-    if not _possible_steps(spec, tokens):
+    if accepted is not None and (
+        (drafted is not None and accepted > drafted)
+        # An answer cut in the middle of a step leaves out tokens that were accepted.
+        or (tokens is not None and accepted > tokens + MAX_HISTOGRAM)
+    ):
         return False
-    if accepted is not None and drafted is not None and accepted > drafted:
-        return False
-    # An answer cut in the middle of a step leaves out tokens that were accepted.
-    return tokens is None or (
-        (steps is None or steps <= tokens)
-        and (accepted is None or accepted <= tokens + MAX_HISTOGRAM)
-    )
-
-
-def _possible_steps(spec: SpecUsage, tokens: int | None) -> bool:
-    """Whether steps of that many drafted tokens can have given that many tokens."""
-    steps = spec.steps
-    if steps is None and tokens is not None and spec.accepted is not None:
-        steps = tokens - spec.accepted
-    if tokens is None or steps is None or steps <= 0:
+    if tokens is None:
         return True
-    k = spec.num_speculative_tokens if spec.exact_drafted else None
-    return tokens <= steps * ((k or LONGEST_DRAFT) + 1)
+    if steps is not None and steps > tokens:
+        return False
+    # And steps of that many drafted tokens must be able to give that many.
+    taken = tokens - accepted if steps is None and accepted is not None else steps or 0
+    longest = (k if spec.exact_drafted else None) or LONGEST_DRAFT
+    return taken <= 0 or tokens <= taken * (longest + 1)

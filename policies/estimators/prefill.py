@@ -36,7 +36,7 @@ import numpy as np
 from policies.estimators.load import BANDS, HIGHEST, load_band
 from policies.estimators.regression import Fit, Interval, fit
 from policies.estimators.step_time import Prediction
-from policies.types import Status
+from policies.types import OK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ def increments(trial: Trial) -> dict[str, int]:
 
     Example:
         >>> from policies.types import ArmId, ClassId, Trial
-        >>> trial = Trial(ClassId("chat"), ArmId("fast"), Status.OK, True, 0.5, ttft_s=0.5,
+        >>> trial = Trial(ClassId("chat"), ArmId("fast"), OK, True, 0.5, ttft_s=0.5,
         ...               load=4, prompt_tokens=750)
         >>> sums = increments(trial)
         >>> sums["pf.p.n"], sums["pf.p.1u"], sums["pf.p.uy"]
@@ -106,7 +106,7 @@ def increments(trial: Trial) -> dict[str, int]:
     """
     ttft_s, prompt = trial.ttft_s, trial.prompt_tokens
     cached, waiting = trial.cached_tokens, trial.waiting
-    if trial.status is not Status.OK or not trial.streamed or trial.load is None:
+    if trial.status is not OK or not trial.streamed or trial.load is None:
         return {}
     if ttft_s is None or not 0.0 < ttft_s < math.inf or prompt is None:
         return {}

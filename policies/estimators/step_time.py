@@ -36,7 +36,7 @@ import numpy as np
 from policies.cost import MIN_STREAM_TOKENS, known_duration, known_tokens
 from policies.estimators.load import HIGHEST
 from policies.estimators.regression import Fit, Interval, fit
-from policies.types import Status
+from policies.types import OK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,13 +96,13 @@ def increments(trial: Trial) -> dict[str, int]:
 
     Example:
         >>> from policies.types import ArmId, ClassId, SpecUsage, Trial
-        >>> trial = Trial(ClassId("chat"), ArmId("fast"), Status.OK, True, 0.5, tpot_s=0.01,
+        >>> trial = Trial(ClassId("chat"), ArmId("fast"), OK, True, 0.5, tpot_s=0.01,
         ...               tokens=101, spec=SpecUsage(steps=51, drafted=150), load=4)
         >>> increments(trial)["st.2.s"], increments(trial)["st.v"]
         (20000, 3941)
     """
     spec, load = trial.spec, trial.load
-    if spec is None or load is None or load < 1 or trial.status is not Status.OK:
+    if spec is None or load is None or load < 1 or trial.status is not OK:
         return {}
     steps, tokens, tpot_s = spec.steps, known_tokens(trial), known_duration(trial.tpot_s)
     if steps is None or tokens is None or tpot_s is None or not trial.streamed:

@@ -32,7 +32,7 @@ from policies.cost import (
     length_band,
 )
 from policies.estimators.increments import FIXED_POINT
-from policies.types import Status
+from policies.types import OK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,7 @@ def log_times(trial: Trial, sums: Counts) -> dict[str, int]:
          't.e5.n': 1, 't.e5.s': 0, 't.e5.q': 0}
     """
     made: dict[str, int] = {}
-    if trial.status is not Status.OK:
+    if trial.status is not OK:
         return made
     tokens = known_tokens(trial)
     if trial.streamed:

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from policies.estimators import prefill, step_time
 from policies.estimators.load import load_band, load_part
-from policies.types import ArmId, Counts, SpecUsage, Status, Trial
+from policies.types import OK, ArmId, Counts, SpecUsage, Trial
 from router.estimates.layout import COMMON, CellKey
 from router.estimates.made import Made
 from router.types import Outcome, SegmentId
 
-MAX_POINTS = 32
+MAX_POINTS = 16
 """Requests of a slot, arm and band of load that a process adds to the curves of step time and of
-prefill. Judgement: a block of twelve slots then has hundreds, and more would tell nothing new."""
+prefill. Judgement: a block of twelve slots then has two hundred, and more would tell little: what
+differs between blocks does not get less by them."""
 
 
 class Points:
@@ -56,7 +57,7 @@ def more_cells(
         return ()
     part = SegmentId(load_part(trial.load))
     cells: list[tuple[CellKey, Counts]] = [((trial.arm_id, trial.class_id, part), effects)]
-    if point and trial.status is Status.OK:
+    if point and trial.status is OK:
         known = trial
         if trial.spec is None and trial.tokens is not None and trial.arm_id in plain:
             known = replace(trial, spec=SpecUsage(steps=trial.tokens, drafted=0, accepted=0))
@@ -75,7 +76,7 @@ def made_by(trial: Trial, outcome: Outcome, ended: float, *, at_the_end: bool) -
         ended: Wall time of its end.
         at_the_end: Its engine counts tokens when a request ends, not when they are made.
     """
-    if trial.status is not Status.OK or not trial.tokens:
+    if trial.status is not OK or not trial.tokens:
         return None
     if at_the_end:
         return Made(trial.tokens, ended, ended)

@@ -60,7 +60,12 @@ class Pending:
     def add_ledger(self, month: str, tenant: TenantId, counts: Counts) -> None:
         """Adds to a tenant's month."""
         tenants = self.months.setdefault(month, {})
-        self.fields += _add(tenants.setdefault(tenant, {}), counts)
+        there = tenants.get(tenant)
+        if there is None:
+            tenants[tenant] = dict(counts)
+            self.fields += len(counts)
+        else:
+            self.fields += _add_known(there, counts)
 
     def add_made(self, slot: int, key: tuple[ArmId, ClassId], tokens: int) -> None:
         """Adds tokens that were made in a slot."""
@@ -160,6 +165,17 @@ class Bounds:
                 return OTHER
             self._tenants.add(tenant)
         return tenant
+
+
+def _add_known(cell: dict[str, int], fields: Mapping[str, int]) -> int:
+    """The same where nearly all are there already: takes less for these, and more for new ones."""
+    known = len(cell)
+    for name, value in fields.items():
+        try:
+            cell[name] += value
+        except KeyError:
+            cell[name] = value
+    return len(cell) - known
 
 
 def _add(cell: dict[str, int], fields: Mapping[str, int]) -> int:

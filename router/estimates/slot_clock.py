@@ -44,6 +44,8 @@ class SlotClock:
     def now(self) -> int:
         """Number of the current slot."""
         slot = slot_at(self.wall())
+        if slot == self._latest:
+            return slot
         if slot > self._latest:
             self._latest = slot
         elif slot < self._latest - OPEN_SLOTS:

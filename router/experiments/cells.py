@@ -93,11 +93,11 @@ def side_cells(
     return tuple([((side, class_id, POOLED), sums if side in tried else effects) for side in sides])
 
 
-def holdout_counts(sides: tuple[ArmId, ...], sums: Counts) -> dict[str, int]:
-    """What a request adds to its tenant's month: log cost of streams, held out or not."""
-    if "y.s.n" not in sums:
-        return {}
-    return {name: sums[of] for name, of in _of_holdout(sides)}
+def add_holdout(counts: dict[str, int], sides: tuple[ArmId, ...], sums: Counts) -> None:
+    """Adds what a request adds to its tenant's month: log cost of streams, held out or not."""
+    if "y.s.n" in sums:
+        for name, of in _of_holdout(sides):
+            counts[name] = sums[of]
 
 
 @lru_cache(maxsize=1024)

@@ -171,9 +171,10 @@ class DecisionLog:
         """
         self._path = path
         self.recent: deque[DecisionRecord] = (
-            before.recent if before is not None else deque(maxlen=REMEMBERED)
+            before.recent if before is not None else deque(maxlen=2 * REMEMBERED)
         )
-        """The last records, the oldest first, whether there is a file or not."""
+        """The last records and what has come since the last flush, the oldest first, whether there
+        is a file or not."""
         self._records: deque[DecisionRecord] = deque()
         self._lines: list[bytes] = []
         self.dropped = 0
@@ -190,7 +191,13 @@ class DecisionLog:
         self._records.append(record)
 
     async def flush(self) -> None:
-        """Writes what has piled up. A file that cannot be written costs lines, never requests."""
+        """Writes what has piled up. A file that cannot be written costs lines, never requests.
+
+        What is remembered no longer is let go of here: forty objects that nothing has touched for
+        thousands of requests, which takes as long as to keep a new record.
+        """
+        for _ in range(len(self.recent) - REMEMBERED):
+            self.recent.popleft()
         if self._path is None:
             return
         for _ in range(0, len(self._records), LINES_PER_STEP):

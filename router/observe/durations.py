@@ -1,7 +1,7 @@
-"""A histogram of durations by labels, made for the request path; knows nothing of what it counts.
+"""Counts and durations by labels, made for the request path; knows nothing of what it counts.
 
-prometheus_client's own takes a lock for the sum and one for the bucket, and looks for that one by
-one. Ours is filled and read by the loop's thread alone.
+prometheus_client's own take a lock for each number, and look for a bucket one by one. Ours are
+filled and read by the loop's thread alone.
 """
 
 from __future__ import annotations
@@ -10,11 +10,51 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 Labels = tuple[str, ...]
 """Values of labels, in the order of their names."""
+
+
+class Count:
+    """How often something was."""
+
+    __slots__ = ("n",)
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
+class Counts(Collector):
+    """The counts of one metric.
+
+    Args:
+        name: Of the metric.
+        text: What it shows.
+        labels: Their names.
+    """
+
+    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._name = name
+        self._text = text
+        self._labels = labels
+        self._counts: dict[Labels, Count] = {}
+
+    def count(self, labels: Labels) -> Count:
+        """The count of these labels, 0 at first; whoever counts often keeps it."""
+        return self._counts.setdefault(labels, Count())
+
+    def describe(self) -> Iterable[Metric]:
+        """The family without its samples."""
+        yield CounterMetricFamily(self._name, self._text, labels=self._labels)
+
+    def collect(self) -> Iterable[Metric]:
+        """The family as it stands."""
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, count in self._counts.items():
+            family.add_metric(labels, count.n)
+        yield family
 
 
 class DurationSeries:

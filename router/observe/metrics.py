@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from policies.types import ArmId, ClassId, Status
+from policies.types import OK, ArmId, ClassId, Status
 from router.admission.queue import Cause
 from router.errors import Reason
 from router.observe.catalog import COUNTERS, GAUGES, HISTOGRAMS
-from router.observe.durations import Durations, Labels
+from router.observe.durations import Counts, Durations, Labels
 from router.types import Decision, Outcome, RequestContext
 
 GaugeSource = Callable[[], Iterable[tuple[str, dict[str, str], float]]]
@@ -25,7 +25,7 @@ class _CellSeries:
     __slots__ = ("e2e", "ended", "tpot", "ttft")
 
     def __init__(self, metrics: Metrics, cell: Labels) -> None:
-        self.ended = {status: metrics.requests.labels(*cell, status.value).inc for status in Status}
+        self.ended = {status: metrics.requests.count((*cell, status.value)) for status in Status}
         self.ttft = metrics.ttft.series(cell)
         self.tpot = metrics.tpot.series(cell)
         self.e2e = metrics.e2e.series(cell)
@@ -80,7 +80,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._put_off = _PutOff()
         self.registry.register(self._put_off)  # the first, so that all others tell what it did
-        self.requests = self._counter("specroute_requests")
+        self.requests = self._counts("specroute_requests")
         self.balanced = self._counter("specroute_balanced_requests")
         self.refused = self._counter("specroute_refused_requests")
         self.admission_refused = self._counter("specroute_admission_refused")
@@ -106,6 +106,11 @@ class Metrics:
         text, labels = COUNTERS[name]
         return Counter(name, text, labels, registry=self.registry)
 
+    def _counts(self, name: str) -> Counts:
+        counts = Counts(name, *COUNTERS[name])
+        self.registry.register(counts)
+        return counts
+
     def _durations(self, name: str) -> Durations:
         text, labels, bounds = HISTOGRAMS[name]
         durations = Durations(name, text, labels, bounds)
@@ -123,7 +128,7 @@ class Metrics:
         series = self._cells.get(cell)
         if series is None:
             series = self._cells[cell] = _CellSeries(self, cell)
-        series.ended[outcome.status]()
+        series.ended[outcome.status].n += 1
         if decision.excluded or outcome.unread:
             self._observe_oddities(model, decision, outcome)
         if outcome.overhead_s is not None:
@@ -134,7 +139,7 @@ class Metrics:
         found = structure_found(outcome)
         if found is not None:
             self.structured.labels(*cell, found).inc()
-        if outcome.status is Status.OK and not outcome.held:
+        if outcome.status is OK and not outcome.held:
             series.e2e.observe(outcome.e2e_s)
             if outcome.ttft_s is not None:
                 series.ttft.observe(outcome.ttft_s)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from policies.cost import typical_tokens
-from policies.estimators.increments import effect_fields, increments
-from policies.types import ArmId, ClassId, Counts, Status, Trial
+from policies.estimators.increments import with_effects
+from policies.types import OK, ArmId, ClassId, Counts, Status, Trial
 from router.clock import Clock
 from router.engines.counters import COUNTERS_MOVE, Moves
 from router.estimates.extras import Points, made_by, more_cells
@@ -16,7 +16,7 @@ from router.estimates.layout import part_of, slot_at
 from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.writer import Writer
-from router.experiments.cells import holdout_counts, side_cells, tried_sums
+from router.experiments.cells import add_holdout, side_cells, tried_sums
 from router.experiments.placing import OFF, PINNED, TRIED, WISHED
 from router.fleet.model import RouteFacts
 from router.fleet.scrape import interval_s
@@ -26,6 +26,8 @@ from router.selection.eligibility import LOSSY, NO_SERVER, QUARANTINED
 from router.types import AttemptEnd, Decision, Outcome, RequestContext
 
 _log = logging.getLogger("specroute.recorder")
+
+_AT_THE_END = Moves.AT_THE_END
 
 _ENOUGH_TOLD = 100
 """Answers in a row with records of their own after which the engine's counters are not needed. One
@@ -97,44 +99,38 @@ class Recorder:
     def _learned(self, made: DecisionRecord, sides: tuple[ArmId, ...]) -> Learned | None:
         """Counts a request, and gives what it adds to all sums; None if that cannot be told."""
         try:
-            class_id, outcome = made.classification.class_id, made.outcome
-            trial = _trial(
-                class_id, made.decision, outcome, streamed=made.stream, queue_s=made.queue_s
-            )
-            arm_id = trial.arm_id
-            self._metrics.observe(made.model, class_id, made.decision, outcome)
-            sums = increments(trial, typical_tokens(class_id))
-            effects = effect_fields(sums)
+            decision, outcome = made.decision, made.outcome
+            class_id = made.classification.class_id
+            trial = _trial(class_id, decision, outcome, streamed=made.stream, queue_s=made.queue_s)
+            arm_id = decision.arm_id
+            self._metrics.observe(made.model, class_id, decision, outcome)
+            sums, effects = with_effects(trial, typical_tokens(class_id))
             point = self._points.take(slot_at(made.wall), arm_id, trial.load)
             moves = self._moves.get(arm_id)
             if moves is not None and self._speaks_for_itself(trial):
                 moves = None
-            of_sides = tried_sums(sides, trial, sums)
+            also = more_cells(trial, effects, self._plain, point=point)
             ledger = ledger_counts(outcome, self._baseline)
-            ledger.update(holdout_counts(sides, sums))
-            if sides and self._noted is not None:
-                self._noted(sides, class_id, of_sides)
+            if sides:
+                of_sides = tried_sums(sides, trial, sums)
+                also += side_cells(sides, class_id, of_sides, effects)
+                add_holdout(ledger, sides, sums)
+                if self._noted is not None and of_sides is not sums:
+                    self._noted(sides, class_id, of_sides)
+            # In the order of the fields, as in `_trial`.
             return Learned(
-                model=made.model,
-                arm_id=arm_id,
-                class_id=class_id,
-                sums=sums,
-                part=part_of(made.segment, made.classification.copy_ratio),
-                effects=effects,
-                also=(
-                    *more_cells(trial, effects, self._plain, point=point),
-                    *side_cells(sides, class_id, of_sides, effects),
-                ),
-                tenant=made.tenant,
-                ledger=ledger,
-                made=None
+                made.model,
+                arm_id,
+                class_id,
+                sums,
+                part_of(made.segment, made.classification.copy_ratio),
+                effects,
+                also,
+                made.tenant,
+                ledger,
+                None
                 if moves is None
-                else made_by(
-                    trial,
-                    outcome,
-                    made.wall,
-                    at_the_end=moves is Moves.AT_THE_END,
-                ),
+                else made_by(trial, outcome, made.wall, at_the_end=moves is _AT_THE_END),
             )
         except Exception:  # noqa: BLE001
             # See above.
@@ -143,7 +139,7 @@ class Recorder:
 
     def _speaks_for_itself(self, trial: Trial) -> bool:
         """Whether the answers of an arm bring records, so that nobody asks its counters."""
-        if trial.status is not Status.OK or trial.tokens is None:
+        if trial.status is not OK or trial.tokens is None:
             return self._told.get(trial.arm_id, 0) >= _ENOUGH_TOLD
         told = 0 if trial.spec is None else self._told.get(trial.arm_id, 0) + 1
         self._told[trial.arm_id] = told
@@ -189,7 +185,7 @@ def _trial(
     class_id: ClassId, decision: Decision, outcome: Outcome, *, streamed: bool, queue_s: float
 ) -> Trial:
     fell_back = outcome.served_by not in (None, decision.arm_id)
-    if fell_back or outcome.status is not Status.OK:
+    if fell_back or outcome.status is not OK:
         return Trial(
             class_id=class_id,
             arm_id=decision.arm_id,
