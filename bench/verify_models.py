@@ -24,12 +24,16 @@ from policies.estimators.load import BANDS, MOST
 from policies.estimators.prefill import PrefillModel
 from policies.estimators.step_time import KNOTS, StepTime
 from policies.types import Counts, FloatArray
+from router.estimates.drifts import KEPT
 
 IntArray = NDArray[np.int64]
 Blocks = list[tuple[float, dict[int, Counts]]]
 
 BLOCKS: Final = 60
 """Blocks of two minutes that a model is made from: two hours."""
+
+WINDOW: Final = KEPT
+"""Blocks that the detector of drift sees."""
 
 PERIOD: Final = 45
 """Blocks in which load goes up and down once."""
@@ -393,13 +397,13 @@ class Cell:
 
 
 def alarms(cell: Cell, seeds: int, looks: int) -> FloatArray:
-    """False alarms by seed, in so many looks at a window of `BLOCKS`; each shortens memory."""
+    """False alarms by seed, in so many looks at a window of `WINDOW`; each shortens memory."""
     found = np.zeros(seeds)
     for seed in range(seeds):
-        blocks = cell.blocks(np.random.default_rng(seed), BLOCKS + looks)
+        blocks = cell.blocks(np.random.default_rng(seed), WINDOW + looks)
         since = 0
-        for end in range(BLOCKS, BLOCKS + looks):
-            first = max(end - BLOCKS + 1, since)
+        for end in range(WINDOW, WINDOW + looks):
+            first = max(end - WINDOW + 1, since)
             change = drift.find_change(blocks[first : end + 1])
             if change is not None:
                 found[seed] += 1
@@ -417,18 +421,18 @@ class Delay:
     """Blocks by which the change is placed wrongly, of those found."""
 
 
-def delays(cell: Cell, seeds: int, most: int = 60) -> Delay:
+def delays(cell: Cell, seeds: int, most: int = WINDOW) -> Delay:
     """Wait for the alarm after a jump that comes when the window is full."""
-    cell = replace(cell, at=BLOCKS)
+    cell = replace(cell, at=WINDOW)
     took, off = np.full(seeds, np.inf), np.full(seeds, np.nan)
     for seed in range(seeds):
-        blocks = cell.blocks(np.random.default_rng(seed), BLOCKS + most)
-        for end in range(BLOCKS, BLOCKS + most):
-            first = end - BLOCKS + 1
+        blocks = cell.blocks(np.random.default_rng(seed), WINDOW + most)
+        for end in range(WINDOW, WINDOW + most):
+            first = end - WINDOW + 1
             change = drift.find_change(blocks[first : end + 1])
             if change is not None:
-                took[seed] = end - BLOCKS + 1
-                off[seed] = abs(first + change.at_block - BLOCKS)
+                took[seed] = end - WINDOW + 1
+                off[seed] = abs(first + change.at_block - WINDOW)
                 break
     return Delay(took, off)
 
@@ -438,11 +442,11 @@ def causes(cell: Cell, shared: float, seeds: int, classes: int = 5) -> dict[Caus
     called = dict.fromkeys(Cause, 0.0)
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
-        own = replace(cell, at=BLOCKS).blocks(rng, BLOCKS + 4)
-        other = replace(cell, at=BLOCKS, jump=cell.jump * shared)
+        own = replace(cell, at=WINDOW).blocks(rng, WINDOW + 4)
+        other = replace(cell, at=WINDOW, jump=cell.jump * shared)
         shifts = [
-            drift.shift_at(blocks, BLOCKS)
-            for blocks in (own, *(other.blocks(rng, BLOCKS + 4) for _ in range(classes - 1)))
+            drift.shift_at(blocks, WINDOW)
+            for blocks in (own, *(other.blocks(rng, WINDOW + 4) for _ in range(classes - 1)))
         ]
         known = [shift for shift in shifts if isinstance(shift, Shift)]
         called[drift.cause_of(known[0], known[1:])] += 1.0 / seeds
@@ -513,7 +517,7 @@ def delay_table(seeds: int) -> str:
                 f"{np.nanmean(found.off):.1f}" if came.any() else "–",
             ]
         )
-    header = ["jump", "blocks to the alarm, median", "90 %", "found within 60"]
+    header = ["jump", "blocks to the alarm, median", "90 %", f"found within {WINDOW}"]
     return table_text([*header, "placed wrongly by, blocks"], rows)
 
 

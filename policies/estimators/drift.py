@@ -75,8 +75,10 @@ MIN_N = 10.0
 """Observations of a block; smaller ones are put together until they have as many. Judgement: means
 of ten are near enough to normal for tails this far out, which the simulation checks."""
 
-MIN_HISTORY = 20
-"""Blocks before. Judgement: with fewer nobody knows how much they vary."""
+MIN_HISTORY = 8
+"""Blocks before. Judgement: how much they vary is averaged over, so few of them only ask for a
+larger jump; a window of an hour has thirty, or half as many where a cell gets five requests in
+each."""
 
 MOST_UNITS = 64
 """Blocks, put together or not, that are looked at: the last ones. Judgement: more would tell a

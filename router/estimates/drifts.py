@@ -5,7 +5,7 @@ The detector is given: it looks at one series of blocks and says when it changed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +21,15 @@ from router.estimates.layout import BLOCK_S
 from router.estimates.parts import Grouped
 from router.types import POOLED
 
+KEPT = 60
+"""Blocks that the detector is asked about: two hours. Judgement: how much a cell varies, and how
+slowly, an hour hardly tells."""
+
 _NEAR = 3
 """Blocks that one change may be placed apart by."""
+
+Figure = tuple[ClassId, ArmId, str]
+"""What a series is of: `tau` or `cost` of a cell."""
 
 
 class Shift(Protocol):
@@ -100,7 +107,8 @@ class Drifts:
         self._arms = arms
         self._detect = detect
         self._since: dict[tuple[ClassId, ArmId], int] = {}
-        self._asked: dict[tuple[ClassId, ArmId, str], int] = {}
+        self._asked: dict[Figure, int] = {}
+        self._kept: dict[Figure, dict[int, BlockSum]] = {}
 
     def look(
         self,
@@ -112,7 +120,8 @@ class Drifts:
     ) -> Iterator[Event]:
         """Looks at the cells of a class; what changed is an event and shortens their memory.
 
-        The detector is asked once for each new block, about the blocks since the last change.
+        The detector is asked once for each new block, about the blocks since the last change; of
+        those that have left the window, too, for as long as `KEPT` says.
 
         Args:
             class_id: The class.
@@ -123,15 +132,16 @@ class Drifts:
         for arm_id, of in series.items():
             since = self.first(class_id, arm_id)
             for figure, known in (("tau", of.steps), ("cost", of.cost)):
-                blocks = _between(known, since, complete)
-                if self._is_new(blocks, (class_id, arm_id, figure)):
+                key = (class_id, arm_id, figure)
+                blocks = self._blocks(key, known, since, complete)
+                if self._is_new(blocks, key):
                     shift = self._detect(blocks)
                     if shift is not None:
                         yield self._changed(class_id, arm_id, figure, shift, wall)
 
     def look_together(
         self,
-        classes: Mapping[ClassId, Mapping[ArmId, CellSeries]],
+        classes: Collection[ClassId],
         *,
         complete: int,
         wall: float,
@@ -141,21 +151,17 @@ class Drifts:
         It must show whichever class is left out, or it is the business of that class.
 
         Args:
-            classes: The cells of each class.
+            classes: Those that have been looked at.
             complete: The newest block that will not change any more.
             wall: The moment.
         """
         for arm in self._arms:
             arm_id = arm.arm_id
-            cells = [
-                (self.first(class_id, arm_id), of[arm_id])
-                for class_id, of in classes.items()
-                if arm_id in of
-            ]
-            for figure, those in (
-                ("tau", [_between(of.steps, since, complete) for since, of in cells]),
-                ("cost", [_between(of.cost, since, complete) for since, of in cells]),
-            ):
+            for figure in ("tau", "cost"):
+                those = [
+                    self._between((of, arm_id, figure), self.first(of, arm_id), complete)
+                    for of in classes
+                ]
                 there = [of for of in those if of]
                 blocks = together(there)
                 if len(there) > 1 and self._is_new(blocks, (EVERY, arm_id, figure)):
@@ -172,12 +178,29 @@ class Drifts:
         first = [self.first(class_id, arm.arm_id) for arm in self._arms]
         return np.asarray(numbers, dtype=np.int64)[:, None] >= np.array(first)
 
-    def forget(self, oldest: int) -> None:
-        """Forgets changes and looks before the oldest block that is known."""
+    def forget(self, newest: int) -> None:
+        """Forgets what is older than `KEPT` blocks, counted from the newest."""
+        oldest = newest - KEPT
         self._asked = {key: block for key, block in self._asked.items() if block >= oldest}
         self._since = {key: since for key, since in self._since.items() if since > oldest}
+        kept = {
+            key: {number: of for number, of in blocks.items() if number >= oldest}
+            for key, blocks in self._kept.items()
+        }
+        self._kept = {key: blocks for key, blocks in kept.items() if blocks}
 
-    def _is_new(self, blocks: Sequence[BlockSum], key: tuple[ClassId, ArmId, str]) -> bool:
+    def _blocks(
+        self, key: Figure, known: Sequence[BlockSum], first: int, last: int
+    ) -> list[BlockSum]:
+        kept = self._kept.setdefault(key, {})
+        kept |= {of.block: of for of in known if of.block <= last}
+        return self._between(key, first, last)
+
+    def _between(self, key: Figure, first: int, last: int) -> list[BlockSum]:
+        kept = self._kept.get(key, {})
+        return [kept[block] for block in sorted(kept) if first <= block <= last]
+
+    def _is_new(self, blocks: Sequence[BlockSum], key: Figure) -> bool:
         if not blocks or self._asked.get(key) == blocks[-1].block:
             return False
         self._asked[key] = blocks[-1].block
@@ -202,7 +225,3 @@ class Drifts:
             before, after = 1.0 / before, 1.0 / after
         change = Change(figure, shift.block * BLOCK_S, before, after)
         return Event(wall, DRIFT, class_id, POOLED, arm_id, change=change)
-
-
-def _between(series: Sequence[BlockSum], first: int, last: int) -> list[BlockSum]:
-    return [of for of in series if first <= of.block <= last]

@@ -193,14 +193,13 @@ class SnapshotBuilder:
             classes[class_id] = yield from self._class(class_id, of, window, bands)
             self._note(classes[class_id], wall)
             yield None
-        series = {class_id: known.series for class_id, known in classes.items()}
         complete = max(self._parsed, default=0)
-        for event in self._drifts.look_together(series, complete=complete, wall=wall):
+        for event in self._drifts.look_together(classes, complete=complete, wall=wall):
             self._events.note(event)
         yield None
         costs = yield from self._costs.look(list(window.blocks.values()), window.weights, wall)
         oldest = min(window.blocks, default=0)
-        self._drifts.forget(oldest)
+        self._drifts.forget(complete)
         self._events.keep(lambda event: _stands(event, classes, oldest))
         self._version += 1
         yield Snapshot(self._version, wall, self._arms, classes, self._events.newest(), costs)
@@ -307,7 +306,7 @@ class SnapshotBuilder:
                 held=cell.plain.get("held", 0),
                 share=window.recent.get(key, _NOTHING).n / requests if requests else None,
                 tokens=cell.plain.get("tokens"),
-                since=self._since(class_id, arm),
+                since=self._since(class_id, arm, window),
                 acceptance=acceptance_of(
                     arm,
                     cell,
@@ -358,9 +357,9 @@ class SnapshotBuilder:
             )
         return made
 
-    def _since(self, class_id: ClassId, arm: Arm) -> float | None:
+    def _since(self, class_id: ClassId, arm: Arm, window: _Window) -> float | None:
         first = self._drifts.first(class_id, arm.arm_id)
-        return first * BLOCK_S if first else None
+        return first * BLOCK_S if first > min(window.blocks, default=0) else None
 
     def _by_load(
         self, class_id: ClassId, window: _Window, told: NDArray[np.bool_]

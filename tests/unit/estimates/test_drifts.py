@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ import pytest
 
 from policies.estimators.series import BlockSum
 from policies.types import ClassId
-from router.estimates.drifts import CellSeries, Drifts, Shift, never
-from router.estimates.events import EVERY
+from router.estimates.drifts import KEPT, CellSeries, Drifts, Shift, never
+from router.estimates.events import EVERY, Event
 from router.estimates.layout import BLOCK_S
 from router.types import POOLED
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN
@@ -49,7 +49,7 @@ def test_changes_older_than_the_window_are_forgotten() -> None:
     """There is nothing left to weigh by them."""
     drifts = Drifts(ARMS, last)
     list(drifts.look(CHAT, {FAST: CellSeries((), SERIES)}, complete=9, wall=0.0))
-    drifts.forget(8)
+    drifts.forget(8 + KEPT)
     assert drifts.told(CHAT, [7, 8]).all()
 
 
@@ -89,39 +89,77 @@ def costs(level: float, jump: float) -> CellSeries:
 
 
 def jumps(series: Sequence[BlockSum]) -> Shift | None:
-    """Finds jumps of 0.2 and more."""
-    means = [one.total / one.n for one in series]
-    steps = np.diff(means)
-    if not len(steps) or np.abs(steps).max() < 0.2:
+    """Finds jumps of 0.2 and more, where a block has requests of two classes at least."""
+    means = [one.total / one.n for one in series if one.n >= 10.0]
+    steps = np.abs(np.diff(means))
+    if not len(steps) or steps.max() < 0.2:
         return None
-    at = int(np.abs(steps).argmax()) + 1
-    return Found(series[at].block, means[0], means[-1])
+    return Found(series[int(steps.argmax()) + 1].block, means[0], means[-1])
+
+
+def looked(drifts: Drifts, classes: Mapping[ClassId, CellSeries]) -> list[Event]:
+    """What is found when classes are looked at, each and then together."""
+    found = [
+        event
+        for class_id, of in classes.items()
+        for event in drifts.look(class_id, {FAST: of}, complete=9, wall=0.0)
+    ]
+    return [*found, *drifts.look_together(classes, complete=9, wall=0.0)]
 
 
 def test_an_arm_that_changes_as_a_whole_is_one_event() -> None:
-    """And all its classes forget what was before."""
+    """Before its classes tell, each for itself; and all of them forget what was before."""
     drifts = Drifts(ARMS, jumps)
-    classes = {of: {FAST: costs(level, 0.25)} for of, level in LEVELS.items()}
-    [event] = drifts.look_together(classes, complete=9, wall=0.0)
+    [event] = looked(drifts, {of: costs(level, 0.25) for of, level in LEVELS.items()})
     assert (event.class_id, event.arm_id, event.part) == (EVERY, FAST, POOLED)
     assert event.change is not None
     assert event.change.after - event.change.before == pytest.approx(0.25)
     assert event.change.wall == 6 * BLOCK_S
     assert drifts.told(MATH, [5, 6]).tolist() == [[True, False], [True, True]]
-    assert list(drifts.look(CHAT, classes[CHAT], complete=9, wall=0.0)) == []
 
 
 def test_one_class_that_changes_is_not_the_arm() -> None:
     """However far it jumps."""
     drifts = Drifts(ARMS, jumps)
-    classes = {of: {FAST: costs(level, 0.0)} for of, level in LEVELS.items()}
-    classes[CHAT] = {FAST: costs(0.0, 3.0)}
-    assert list(drifts.look_together(classes, complete=9, wall=0.0)) == []
+    classes = {of: costs(level, 3.0 if of == CHAT else 0.0) for of, level in LEVELS.items()}
+    assert looked(drifts, classes) == []
     assert drifts.told(MATH, [5]).all()
 
 
 def test_an_arm_with_one_class_has_no_event_of_its_own() -> None:
     """That of the class says it all."""
-    drifts = Drifts(ARMS, jumps)
-    classes = {CHAT: {FAST: costs(0.0, 0.5)}}
-    assert list(drifts.look_together(classes, complete=9, wall=0.0)) == []
+    assert looked(Drifts(ARMS, jumps), {CHAT: costs(0.0, 0.5)}) == []
+
+
+def test_blocks_that_left_the_window_are_still_looked_at() -> None:
+    """How much a cell varies an hour hardly tells."""
+    asked: list[list[int]] = []
+
+    def watch(series: Sequence[BlockSum]) -> Shift | None:
+        asked.append([one.block for one in series])
+        return None
+
+    drifts = Drifts(ARMS, watch)
+    for block in (1, 2, KEPT + 1):
+        series = {FAST: CellSeries((BlockSum(block, 10.0, 20.0, 50.0),), ())}
+        list(drifts.look(CHAT, series, complete=block, wall=0.0))
+        drifts.forget(block)
+    list(
+        drifts.look(
+            CHAT,
+            {FAST: CellSeries((BlockSum(KEPT + 3, 1.0, 1.0, 1.0),), ())},
+            complete=KEPT + 3,
+            wall=0.0,
+        )
+    )
+    assert asked[-1] == [1, 2, KEPT + 1, KEPT + 3]
+    drifts.forget(KEPT + 3)
+    list(
+        drifts.look(
+            CHAT,
+            {FAST: CellSeries((BlockSum(KEPT + 4, 1.0, 1.0, 1.0),), ())},
+            complete=KEPT + 4,
+            wall=0.0,
+        )
+    )
+    assert asked[-1] == [KEPT + 1, KEPT + 3, KEPT + 4]

@@ -107,7 +107,7 @@ def test_a_jump_is_found_where_it_was() -> None:
 def test_nothing_is_found_without_a_history() -> None:
     """Nobody knows yet how much blocks vary."""
     assert find_change([]) is None
-    assert find_change(blocks(MIN_HISTORY, jump=JUMP, at=10)) is None
+    assert find_change(blocks(MIN_HISTORY, jump=JUMP, at=4)) is None
     assert find_change([NOTHING] * 60) is None
 
 
@@ -157,7 +157,7 @@ def test_a_shift_is_measured_whether_or_not_there_is_a_change() -> None:
     assert wandering is not None
     assert calm.value == pytest.approx(JUMP, abs=0.03)
     assert wandering.variance > 4 * calm.variance
-    assert shift_at(blocks(10), 5) is None
+    assert shift_at(blocks(MIN_HISTORY - 1), 4) is None
     assert shift_at(blocks(44), 44) is None
     assert shift_at(blocks(44), 0) is None
 
