@@ -56,10 +56,6 @@ FALSE_PER_DAY = 0.01
 """False alarms of one figure of one cell, at most. Judgement: at a hundred cells one a day, each of
 which costs one cell its memory of some hours."""
 
-SHARED_OUT = 0.5
-"""As much of the false alarms that are allowed is shared out. Judgement: the rest is for what is
-not quite as supposed, such as means that are not quite normal."""
-
 LOOKS_PER_DAY = 720
 """One at the end of each block of two minutes."""
 
@@ -230,7 +226,7 @@ def find_change(
     found = _contrasts(n, x, noise, splits)
     t = np.abs(found.value) / np.sqrt(found.variance)
     chance = float((found.weight * _outside(t)).sum(axis=0).min())
-    if chance > SHARED_OUT * false_per_day / looks_per_day / len(LENGTHS):
+    if chance > false_per_day / looks_per_day / len(LENGTHS):
         return None
     anywhere = np.arange(1, len(n))
     split = int(anywhere[_contrasts(n, x, noise, anywhere).likelihood.argmax()])
