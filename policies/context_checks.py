@@ -158,7 +158,7 @@ def degenerate_knowledge(arms: tuple[Arm, ...]) -> Iterator[Knowledge]:
             tau[column] = steps[column] = absurd
             yield replace(known, costs={_CLASS: costs}, tau_priors={_CLASS: tau}, step_priors=steps)
         odd = replace(whole, output_tokens=absurd, settled=absurd)
-        yield replace(known, beliefs={(_CLASS, ""): odd}, prefill_offset=absurd, prompt_s=absurd)
+        yield replace(known, beliefs={(_CLASS, ""): odd}, prompt_s=absurd, usual_s=absurd)
 
 
 def check_answers_a_pmf_for_every_moment(make: ContextPolicyFor) -> None:
