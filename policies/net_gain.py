@@ -126,7 +126,7 @@ class NetGainPlan:
         self._even = np.full(draws, 1.0 / draws)
         self._prompt_s = _within(known.prompt_s, _MOST_PROMPT_S) or _PROMPT_S
         usual_s = _within(known.usual_s, _MOST_WAIT_S)
-        self._dear = 0.0 if usual_s is None else parameters.patience / (_TAIL * usual_s) ** 2
+        self._per_tail = 0.0 if usual_s is None else 1.0 / (_TAIL * usual_s)
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._answers: dict[_Asked, Proposal] = {}
@@ -186,8 +186,10 @@ class NetGainPlan:
         first = self._wait.take(rows, axis=0)
         own, others = np.array(self._prompts(asked))[:, :, None]
         first += own
-        # A wait counts more the longer it is, so that those pay who would be in the tail.
-        first *= 1.0 + self._dear * first * first
+        # Seconds count more the longer a wait is, so that those pay who would be in the tail.
+        far = np.square(first * self._per_tail)
+        far /= 1.0 + far
+        first *= 1.0 + self._p.patience * far
         first += others
         first *= part.hurdle
         cost += first

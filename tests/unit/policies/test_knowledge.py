@@ -65,7 +65,7 @@ def assert_same(one: Knowledge, two: Knowledge) -> None:
     for name in ("steps", "prefill"):
         for item in fields(Ratios):
             assert_close(*(getattr(getattr(each, name), item.name) for each in (one, two)))
-    assert one.prefill_offset == pytest.approx(two.prefill_offset)
+    assert one.usual_s == pytest.approx(two.usual_s)
     assert one.prompt_s == pytest.approx(two.prompt_s)
     assert set(one.costs) == set(two.costs)
     for class_id, costs in one.costs.items():
