@@ -44,8 +44,9 @@ class NetGainParameters:
         altruism: How much of the time that others lose to it, step by step, counts as its own.
         courtesy: How much of the time that they wait for its prompt does. More than one, of both:
             those who come while it is served lose time as well.
-        patience: How much more a second before the first token counts than one after it. Tails of
-            TTFT are paid for with mean time, at a good price while it is small.
+        patience: How much more a second before the first token counts than one after it where the
+            wait is far longer than usual; half as much at three times the usual. Only requests in
+            the tail of TTFT pay for it with mean time.
     """
 
     draws: int = parameter(128, integer(16, 4096))

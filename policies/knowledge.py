@@ -92,7 +92,8 @@ class Knowledge:
         prefill: Seconds before the first token besides those of the request's own prompt, by arm
             and load.
         prompt_s: Seconds that a token of a prompt takes; None where that cannot be told.
-        usual_s: Mean TTFT of all requests, short prompts counting most; None where unknown.
+        usual_s: TTFT that a second of waiting belongs to on average, over all requests, short
+            prompts counting most: mean square over mean. None where unknown.
         costs: Number, sum and sum of squares of log costs by class and load band, shape
             (3, arms, bands).
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.

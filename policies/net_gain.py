@@ -34,8 +34,8 @@ _FIRST_S: Final = 0.03
 _PROMPT_S: Final = 5e-5
 """Where curves begin while nothing is known; only their ratios matter then."""
 _TAIL: Final = 3.0
-"""Times the usual TTFT at which the price of a wait is told: 99th percentiles of plain decoding
-are 3.0 to 5.3 times it in the worlds of docs/world.md."""
+"""Times the usual TTFT at which the price of a wait is half of what it comes to. In the worlds of
+docs/world.md the 99th percentile of plain decoding is 2.6 to 5.6 times it."""
 _RESIDUAL_SD: Final = 0.08
 """What the product of step time and tokens per step misses of a class on an arm. Judgement."""
 _LOOKUP: Final = frozenset(("ngram", "suffix"))

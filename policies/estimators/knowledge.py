@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.estimators import prefill, step_time
+from policies.estimators import step_time
 from policies.estimators.breaks import latest_break
 from policies.estimators.increments import FIXED_POINT
 from policies.estimators.load import BANDS, MOST, by_band
@@ -185,7 +185,7 @@ def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
     prompt's, and would flatten it. What a band's requests wait beyond that is its intercept, and
     not a slope through the origin, by which arms that answer short prompts soon look as if they
     were quicker with long ones. Requests are weighed as `policies.estimators.prefill` weighs them,
-    in the mean of TTFT too: short prompts count most.
+    in the usual TTFT (mean square over mean) too: short prompts count most.
 
     Args:
         sums: Discounted, shape (bands, len(PREFILL_FIELDS), arms).
