@@ -183,6 +183,10 @@ class NetGainPlan:
         cost *= part.decoding
         if asked.limit is not None:
             cost *= asked.limit / part.output
+        base = self._known.baseline
+        if asked.load[base] > 0:
+            # An early start must not be bought with tokens that come slower than plainly decoded.
+            cost += self._p.steadiness * np.maximum(cost - cost[base], 0.0)
         first = self._wait.take(rows, axis=0)
         own, others = np.array(self._prompts(asked))[:, :, None]
         first += own

@@ -111,6 +111,14 @@ def test_a_queue_of_prompts_is_left_though_the_mean_time_behind_it_is_less() -> 
         assert p[chosen] > 0.9
 
 
+def test_an_early_start_is_not_bought_with_slow_tokens() -> None:
+    """Behind a queue of prompts the baseline keeps what another arm would decode more slowly."""
+    known = example_knowledge(ARMS, [0.0, 0.25, 0.9], n=2000.0)
+    asked = replace(example_moment(ARMS), ahead_tokens=(1200, 0, 0))
+    assert shares(known, asked, steadiness=0.0)[1] > 0.9
+    assert shares(known, asked)[0] > 0.9
+
+
 def test_a_prompt_that_is_long_everywhere_goes_where_it_is_done_first() -> None:
     """The price levels off: what cannot be saved is no reason to decode slowly."""
     known = example_knowledge(ARMS, EFFECTS, n=2000.0)
