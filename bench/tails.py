@@ -2,8 +2,9 @@
 
 Usage: python -m bench.tails [--worlds llama8b-heavy,...] [--seeds 1] [--first 0]
 
-Of the default policy (`patience`), and of the oracle that knows all parameters and what waits in
-each engine. Ratios are to the same arrivals with all servers decoding plainly.
+Of the default policy, to which a second is the dearer the longer the wait (`patience`), and of the
+oracle that knows all parameters and what waits in each engine, to which all cost alike. Ratios are
+to the same arrivals with all servers decoding plainly.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from router.simulate.load import load_world
 from router.simulate.tables import mean, percent, ratio, table
 
 WORLDS: Final = ("llama8b-heavy", "llama70b-heavy", "spark-heavy", "rtx5090", "spark")
-PATIENCE: Final = (0, 4, 10, 30)
+PATIENCE: Final = ((0, 0), (8, 4), (16, 10), (32, 30))
+"""The policy's and the oracle's."""
 _ALTRUISM: Final = {"oracle": 0.5, "oracle, altruist": 1.5}
 
 
@@ -45,12 +47,14 @@ def tables(worlds: Sequence[str], seeds: Sequence[int]) -> str:
     rows = []
     for name in worlds:
         sticks = [yardstick(load_world(name), seed) for seed in seeds]
-        for patience in PATIENCE:
-            routers = [_policy(patience), *(_oracle(a, patience) for a in _ALTRUISM.values())]
-            cells = [cell for router in routers for cell in _cells(sticks, router)]
-            rows.append((name, str(patience), *cells))
-    columns = [f"{who}: {what}" for who in ("net_gain", *_ALTRUISM) for what in ("gain", "TTFT")]
-    return table(("world", "patience", *columns), rows)
+        for patience, price in PATIENCE:
+            oracles = [_cells(sticks, _oracle(a, price)) for a in _ALTRUISM.values()]
+            told = [cell for cells in oracles for cell in cells]
+            rows.append(
+                (name, str(patience), *_cells(sticks, _policy(patience)), str(price), *told)
+            )
+    columns = [f"{who}: {what}" for who in _ALTRUISM for what in ("gain", "TTFT")]
+    return table(("world", "patience", "gain", "TTFT", "oracle's price", *columns), rows)
 
 
 def _policy(patience: float) -> Callable[[Yardstick], Router]:

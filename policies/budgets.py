@@ -44,8 +44,11 @@ class NetGainParameters:
         altruism: How much of the time that others lose to it, step by step, counts as its own.
         courtesy: How much of the time that they wait for its prompt does. More than one, of both:
             those who come while it is served lose time as well.
-        patience: How much more a second before the first token counts than one after it. Tails of
-            TTFT are paid for with mean time, at a good price while it is small.
+        patience: How much more a second before the first token counts than one after it where the
+            wait is far longer than usual; half as much at three times the usual. Only requests in
+            the tail of TTFT pay for it with mean time.
+        steadiness: How much more the time counts by which decoding takes longer than it would on
+            the baseline at this moment, so that tails of TTFT are not paid for with those of TPOT.
     """
 
     draws: int = parameter(128, integer(16, 4096))
@@ -62,7 +65,8 @@ class NetGainParameters:
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 10.0))
     courtesy: float = parameter(2.0, number(0.0, 10.0))
-    patience: float = parameter(4.0, number(0.0, 100.0))
+    patience: float = parameter(20.0, number(0.0, 100.0))
+    steadiness: float = parameter(1.0, number(0.0, 100.0))
 
 
 def least_control(given: NetGainParameters, effects: ArmEffects, view: ArmView) -> float:

@@ -57,7 +57,7 @@ def example_knowledge(
     loads = np.arange(1.0, BUCKETS + 1.0)
     slower = 0.01 * (1.0 + 0.02 * loads) * (np.exp(np.array(effects)) * tau)[:, None]
     steps_of = _ratios(n, loads, slower)
-    prefill = _ratios(n, loads, np.full((size, BUCKETS), 1e-4))
+    prefill = _ratios(n, loads, np.full((size, BUCKETS), 0.02))
     costs = np.zeros((3, size, BANDS))
     costs[0] = n
     costs[1] = n * np.array(effects)[:, None]
@@ -67,6 +67,8 @@ def example_knowledge(
         beliefs={(_CLASS, ""): belief, (_CLASS, "app"): belief},
         steps=steps_of,
         prefill=prefill,
+        prompt_s=1e-4,
+        usual_s=0.1,
         costs={_CLASS: costs},
         tau_priors={_CLASS: np.where(np.arange(size) > 0, 2.0, np.nan)},
         step_priors=np.full(size, 1.2),
@@ -158,7 +160,7 @@ def degenerate_knowledge(arms: tuple[Arm, ...]) -> Iterator[Knowledge]:
             tau[column] = steps[column] = absurd
             yield replace(known, costs={_CLASS: costs}, tau_priors={_CLASS: tau}, step_priors=steps)
         odd = replace(whole, output_tokens=absurd, settled=absurd)
-        yield replace(known, beliefs={(_CLASS, ""): odd}, prefill_offset=absurd, prompt_s=absurd)
+        yield replace(known, beliefs={(_CLASS, ""): odd}, prompt_s=absurd, usual_s=absurd)
 
 
 def check_answers_a_pmf_for_every_moment(make: ContextPolicyFor) -> None:

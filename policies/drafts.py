@@ -5,8 +5,9 @@ It reads no clock and decides nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,9 @@ show 0.1 to 0.17 for trained drafters, 0.25 to 0.37 for look-up on edits."""
 _PART_SD: Final = 0.15
 """How much a part differs from what it is a part of. Judgement: of the spread between requests a
 fifth is their template's in the worlds; languages of one class differ by a third at most."""
+_LOG_ODDS_WRONG: Final = math.log(0.05 / 0.95)
+"""Of what is published saying nothing of these arms, before anything is measured. Judgement."""
+_MOST_ODDS: Final = 50.0
 _MOST_N: Final = 1e9
 _MOST_K: Final = 63
 _MOST_LOG_TAU: Final = 6.0
@@ -40,26 +44,63 @@ def draw_log_tau(
     """Joint posterior draws of log tokens per step, shape (arms, draws), of each whole class.
 
     A class's deviation on an arm is normal around a deviation of the arm that all its classes
-    share: partial pooling (Gelman et al. 2013, chapter 5), in closed form for each arm.
+    share: partial pooling (Gelman et al. 2013, chapter 5), in closed form for each arm. What is
+    published is one model of where that begins and how wide it is, that nothing is published is
+    the other; a draw is made from either with its posterior probability, of all arms together
+    (model averaging, Hoeting et al. 1999). So what was measured of some cells lets go of what was
+    published of the others.
     """
     classes = sorted({class_id for class_id, _ in known.beliefs} | set(known.tau_priors))
     found = {class_id: np.zeros((len(known.arms), draws)) for class_id in classes}
-    if not classes:
+    drafting = [a for a, arm in enumerate(known.arms) if arm.method != _PLAIN]
+    if not classes or not drafting:
         return found
-    for a, arm in enumerate(known.arms):
-        if arm.method == _PLAIN:
-            continue
-        prior = np.array([_expected(known, class_id, a) for class_id in classes])
-        published = np.isfinite(prior)
-        centre = np.log(np.where(published, prior, _UNKNOWN_TAU))
-        cell_sd = np.where(published, *_CELL_SD)
-        value, variance = _measured(known, classes, a)
-        deviation = (value - centre, variance)
-        log = _pooled(deviation, cell_sd, _ARM_SD[not published.any()], draws, rng)
-        most = np.log1p(arm.num_speculative_tokens or _MOST_K)
+    measured = {a: _measured(known, classes, a) for a in drafting}
+    priors = {a: _priors(known, classes, a) for a in drafting}
+    log_odds = _LOG_ODDS_WRONG + sum(
+        _evidence(measured[a], untold) - _evidence(measured[a], told)
+        for a, (told, untold) in priors.items()
+    )
+    wrong = rng.random(draws) < 1.0 / (1.0 + np.exp(-np.clip(log_odds, -_MOST_ODDS, _MOST_ODDS)))
+    for a in drafting:
+        log = np.where(wrong, *(_pooled(measured[a], p, draws, rng) for p in priors[a][::-1]))
+        most = np.log1p(known.arms[a].num_speculative_tokens or _MOST_K)
         for c, class_id in enumerate(classes):
-            found[class_id][a] = np.clip(centre[c] + log[c], 0.0, most)
+            found[class_id][a] = np.clip(log[c], 0.0, most)
     return found
+
+
+class _Prior(NamedTuple):
+    """Of an arm's log tau: centre and sd of each class, and sd of what all classes share."""
+
+    centre: FloatArray
+    cell_sd: FloatArray
+    arm_sd: float
+
+
+def _priors(known: Knowledge, classes: list[ClassId], a: int) -> tuple[_Prior, _Prior]:
+    """With what is published of an arm, and without."""
+    prior = np.array([_expected(known, class_id, a) for class_id in classes])
+    published = np.isfinite(prior)
+    centre = np.log(np.where(published, prior, _UNKNOWN_TAU))
+    told = _Prior(centre, np.where(published, *_CELL_SD), _ARM_SD[not published.any()])
+    untold = np.full(len(classes), np.log(_UNKNOWN_TAU)), np.full(len(classes), _CELL_SD[1])
+    return told, _Prior(*untold, _ARM_SD[1])
+
+
+def _evidence(measured: tuple[FloatArray, FloatArray], prior: _Prior) -> float:
+    """Log density of what was measured of an arm, but for a constant.
+
+    Its covariance is diagonal but for what all classes share, so inverse and determinant are those
+    of Sherman and Morrison.
+    """
+    value, variance = measured
+    known = np.isfinite(variance)
+    total = prior.cell_sd[known] ** 2 + variance[known]
+    z, weight = value[known] - prior.centre[known], 1.0 / total
+    shared = prior.arm_sd**-2.0 + weight.sum()
+    square = (weight * z * z).sum() - (weight * z).sum() ** 2 / shared
+    return -0.5 * float(np.log(total).sum() + np.log(shared * prior.arm_sd**2) + square)
 
 
 def _expected(known: Knowledge, class_id: ClassId, arm: int) -> float:
@@ -127,21 +168,20 @@ def of_part(
 
 
 def _pooled(
-    measured: tuple[FloatArray, FloatArray],
-    cell_sd: FloatArray,
-    arm_sd: float,
-    draws: int,
-    rng: np.random.Generator,
+    measured: tuple[FloatArray, FloatArray], prior: _Prior, draws: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Draws of deviations, shape (classes, draws), from noisy ones and their variances."""
-    z, variance = measured
-    weight = np.where(np.isfinite(variance), 1.0 / (cell_sd**2 + variance), 0.0)
-    precision = arm_sd**-2.0 + weight.sum()
+    """Draws of an arm's log tau, shape (classes, draws), from noisy values and their variances."""
+    value, variance = measured
+    known = np.isfinite(variance)
+    z = np.where(known, value - prior.centre, 0.0)
+    weight = np.where(known, 1.0 / (prior.cell_sd**2 + variance), 0.0)
+    precision = prior.arm_sd**-2.0 + weight.sum()
     shared = float((weight * z).sum()) / precision
     shared_draws = shared + rng.standard_normal(draws) / np.sqrt(precision)
-    trust = np.where(np.isfinite(variance), cell_sd**2 / (cell_sd**2 + variance), 0.0)
-    left = cell_sd * np.sqrt(1.0 - trust)
+    trust = np.where(known, prior.cell_sd**2 / (prior.cell_sd**2 + variance), 0.0)
+    left = prior.cell_sd * np.sqrt(1.0 - trust)
     own = left[:, None] * rng.standard_normal((len(z), draws))
-    z = np.where(np.isfinite(variance), z, 0.0)
-    found: FloatArray = shared_draws * (1.0 - trust[:, None]) + (trust * z)[:, None] + own
+    found: FloatArray = (
+        shared_draws * (1.0 - trust[:, None]) + (prior.centre + trust * z)[:, None] + own
+    )
     return found

@@ -89,10 +89,11 @@ class Knowledge:
         beliefs: By class and part; the part "" is the whole class, or the rest of it. A part's
             name may have levels, `de/app-3`: what is known of `de` is where it starts from.
         steps: Time of a decode step in seconds, by arm and load.
-        prefill: TTFT over (prompt tokens not cached + `prefill_offset`), by arm and load.
-        prefill_offset: Tokens that every prompt counts as having besides: what a first step takes
-            in any case.
-        prompt_s: What a token of a prompt takes; None where that cannot be told.
+        prefill: Seconds before the first token besides those of the request's own prompt, by arm
+            and load.
+        prompt_s: Seconds that a token of a prompt takes; None where that cannot be told.
+        usual_s: TTFT that a second of waiting belongs to on average, over all requests, short
+            prompts counting most: mean square over mean. None where unknown.
         costs: Number, sum and sum of squares of log costs by class and load band, shape
             (3, arms, bands).
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.
@@ -103,8 +104,8 @@ class Knowledge:
     beliefs: Mapping[tuple[ClassId, str], Belief]
     steps: Ratios
     prefill: Ratios
-    prefill_offset: float = 64.0
     prompt_s: float | None = None
+    usual_s: float | None = None
     costs: Mapping[ClassId, FloatArray] = field(default_factory=dict)
     tau_priors: Mapping[ClassId, FloatArray] = field(default_factory=dict)
     step_priors: FloatArray | None = None

@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from policies.types import Arm
 
 _STEP_S: Final = 0.02
-_PREFILL_S: Final = 2e-4
+_FIRST_S: Final = 0.03
+_PROMPT_S: Final = 5e-5
 """Where curves begin while nothing is known; only their ratios matter then."""
+_TAIL: Final = 3.0
+"""Times the usual TTFT at which the price of a wait is half of what it comes to. In the worlds of
+docs/world.md the 99th percentile of plain decoding is 2.6 to 5.6 times it."""
 _RESIDUAL_SD: Final = 0.08
 """What the product of step time and tokens per step misses of a class on an arm. Judgement."""
 _LOOKUP: Final = frozenset(("ngram", "suffix"))
@@ -44,6 +48,7 @@ _MOST_SCORE: Final = 1e9
 _MOST_TOKENS: Final = 1e7
 _MOST_N: Final = 1e9
 _MOST_PROMPT_S: Final = 1.0
+_MOST_WAIT_S: Final = 1e4
 _MOST_ANSWERS: Final = 4096
 """Kept of a plan; far more than the requests of one snapshot ask for."""
 
@@ -115,16 +120,13 @@ class NetGainPlan:
         )  # fmt: skip
         self._steps = steps.values
         self._busy = _with_others(steps, parameters.altruism).reshape(-1, draws)
-        prefill = fit_curves(known.prefill, base, None, draws, rng, start=_PREFILL_S).values
-        self._prefill = prefill.reshape(-1, draws)
+        wait = fit_curves(known.prefill, base, None, draws, rng, start=_FIRST_S).values
+        self._wait = wait.reshape(-1, draws)
         self._rows = range(0, len(self._busy), len(GRID))
         self._even = np.full(draws, 1.0 / draws)
-        offset = known.prefill_offset
-        self._offset = offset if 0.0 <= offset <= _MOST_TOKENS else 0.0
-        told = known.prompt_s
-        alone = prefill[:, 0].mean(axis=1)
-        prompt_s = alone if told is None or not 0.0 < told < _MOST_PROMPT_S else alone * 0.0 + told
-        self._prompt_s = prompt_s.tolist()
+        self._prompt_s = _within(known.prompt_s, _MOST_PROMPT_S) or _PROMPT_S
+        usual_s = _within(known.usual_s, _MOST_WAIT_S)
+        self._per_tail = 0.0 if usual_s is None else 1.0 / (_TAIL * usual_s)
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._answers: dict[_Asked, Proposal] = {}
@@ -181,28 +183,37 @@ class NetGainPlan:
         cost *= part.decoding
         if asked.limit is not None:
             cost *= asked.limit / part.output
-        first = self._prefill.take(rows, axis=0)
-        tokens, wait = np.array(self._prompts(asked))[:, :, None]
-        first *= tokens
-        first += wait
+        base = self._known.baseline
+        if asked.load[base] > 0:
+            # An early start must not be bought with tokens that come slower than plainly decoded.
+            cost += self._p.steadiness * np.maximum(cost - cost[base], 0.0)
+        first = self._wait.take(rows, axis=0)
+        own, others = np.array(self._prompts(asked))[:, :, None]
+        first += own
+        # Seconds count more the longer a wait is, so that those pay who would be in the tail.
+        far = np.square(first * self._per_tail)
+        far /= 1.0 + far
+        first *= 1.0 + self._p.patience * far
+        first += others
         first *= part.hurdle
         cost += first
         return cost
 
     def _prompts(self, asked: _Asked) -> tuple[list[float], list[float]]:
-        """Tokens that a prompt counts as on each arm, and seconds that it makes and is made wait.
+        """Seconds that prompts make it wait on each arm, and that its own makes others wait.
 
         Prompts before it are worked on first; while its own is, the others at its server wait.
         """
-        dear, courtesy = 1.0 + self._p.patience, self._p.courtesy
+        prompt_s, courtesy = self._prompt_s, self._p.courtesy
         fresh = [MIDDLES[band] for band in asked.fresh]
         return (
-            [dear * (tokens + self._offset) for tokens in fresh],
             [
-                prompt_s * (dear * MIDDLES[before] + courtesy * max(n - 1, 0) * tokens)
-                for prompt_s, before, n, tokens in zip(
-                    self._prompt_s, asked.ahead, asked.load, fresh, strict=True
-                )
+                prompt_s * (tokens + MIDDLES[before])
+                for tokens, before in zip(fresh, asked.ahead, strict=True)
+            ],
+            [
+                prompt_s * courtesy * max(n - 1, 0) * tokens
+                for n, tokens in zip(asked.load, fresh, strict=True)
             ],
         )
 
@@ -364,6 +375,10 @@ class NetGainPlan:
             centre[:, None] + left[:, None] * rng.standard_normal(model.shape)
         )
         return drawn
+
+
+def _within(value: float | None, most: float) -> float | None:
+    return value if value is not None and 0.0 < value <= most else None
 
 
 def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:

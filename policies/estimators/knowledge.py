@@ -6,6 +6,7 @@ A proxy hands over the cells of its slots (`knowledge`), a simulated world the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.estimators import prefill, step_time
+from policies.estimators import step_time
 from policies.estimators.breaks import latest_break
 from policies.estimators.increments import FIXED_POINT
 from policies.estimators.load import BANDS, MOST, by_band
@@ -59,8 +60,8 @@ RECENT_S: Final = 120.0
 _FORGOTTEN: Final = 0.02
 """Weight of what came before a change of drafting."""
 
-_OFFSET: Final = (16.0, 2048.0)
-_NO_OFFSET: Final = 64.0
+_SHORT: Final = 0.064
+"""Thousands of tokens that a first step is taken to be worth while little is known."""
 _LEAST_N: Final = 8.0
 
 Cell = tuple[ArmId, ClassId, str]
@@ -173,18 +174,18 @@ class Prefill:
     """Time to first token; see `Knowledge`."""
 
     ratios: Ratios
-    offset: float
     prompt_s: float | None
+    usual_s: float | None
 
 
 def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
-    """TTFT over (uncached tokens + offset) by arm and load, that offset, and the time of a token.
+    """Wait besides one's own prompt by arm and load, the time of a token, and the usual TTFT.
 
     The time of a token is the slope within arms and bands: what a crowd adds to TTFT is not the
-    prompt's, and would flatten it.
-
-    The ratio of a band is a slope through the origin, weighed as `policies.estimators.prefill`
-    weighs requests; the offset is the mean intercept over that slope.
+    prompt's, and would flatten it. What a band's requests wait beyond that is its intercept, and
+    not a slope through the origin, by which arms that answer short prompts soon look as if they
+    were quicker with long ones. Requests are weighed as `policies.estimators.prefill` weighs them,
+    in the usual TTFT (mean square over mean) too: short prompts count most.
 
     Args:
         sums: Discounted, shape (bands, len(PREFILL_FIELDS), arms).
@@ -194,34 +195,40 @@ def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
     n, n11, n1u, n1y, nuu, nuy, nyy = (
         sums.reshape(BANDS, -1, len(_KINDS), arms).sum(axis=2).swapaxes(0, 1)
     )
-    unit = float(prefill.FIXED_POINT) ** 2
-    prompt_s, offset = _within(np.stack([n, n11, n1u, n1y, nuu, nuy]))
-    o = offset / 1e3
+    slope = _slope(np.stack([n, n11, n1u, n1y, nuu, nuy]))
     with np.errstate(all="ignore"):
-        up, down = (nuy + o * n1y) / unit, (nuu + 2.0 * o * n1u + o * o * n11) / unit
-        slope = up / down
-        cv_sq = np.maximum(nyy / unit - slope * up, 0.0) / (slope * slope * down)
-        sound = (n > 0.0) & np.isfinite(slope) & (slope > 0.0) & np.isfinite(cv_sq)
-    slope, cv_sq = np.where(sound, slope / 1e3, 0.0), np.where(sound, cv_sq, 0.0)
+        s = slope or 0.0
+        wait = (n1y - s * n1u) / n11
+        cv_sq = (nyy - 2.0 * s * nuy + s * s * nuu) / n11 / wait**2 - 1.0
+        sound = (n > 0.0) & np.isfinite(wait) & (wait > 0.0) & np.isfinite(cv_sq)
+        usual = float(nyy.sum() / n1y.sum())
+    wait, cv_sq = np.where(sound, wait, 0.0), np.where(sound, np.maximum(cv_sq, 0.0), 0.0)
     n = np.where(sound, n, 0.0)
     found = np.zeros((4, arms, BUCKETS))
     found[0, :, :BANDS] = n.T
     found[1, :, :BANDS] = (n * _mean_load(steps)).T
-    found[2, :, :BANDS] = (n * slope).T
-    found[3, :, :BANDS] = (n * slope**2 * (1.0 + cv_sq)).T
-    return Prefill(Ratios(*found), offset, prompt_s)
+    found[2, :, :BANDS] = (n * wait).T
+    found[3, :, :BANDS] = (n * wait**2 * (1.0 + cv_sq)).T
+    return Prefill(
+        Ratios(*found),
+        None if slope is None else slope / 1e3,
+        usual if math.isfinite(usual) and usual > 0.0 else None,
+    )
 
 
-def _within(sums: FloatArray) -> tuple[float | None, float]:
-    """Seconds of a token and offset in tokens, from sums of shape (6, bands, arms)."""
+def _slope(sums: FloatArray) -> float | None:
+    """Seconds of a thousand tokens, from sums of shape (6, bands, arms).
+
+    Within bands and arms; where that cannot be told, through the origin of a short prompt.
+    """
     seen = sums[:, sums[1] > 0.0]
     n, n11, n1u, n1y, nuu, nuy = seen
     spread, product = float((nuu - n1u**2 / n11).sum()), float((nuy - n1u * n1y / n11).sum())
-    if not (float(n.sum()) >= _LEAST_N and spread > 0.0 and product > 0.0):
-        return None, _NO_OFFSET
-    slope = product / spread
-    intercept = float((n1y - slope * n1u).sum() / n11.sum())
-    return slope / 1e3, min(max(1e3 * intercept / slope, _OFFSET[0]), _OFFSET[1])
+    if float(n.sum()) >= _LEAST_N and spread > 0.0 and product > 0.0:
+        return product / spread
+    up = float((nuy + _SHORT * n1y).sum())
+    down = float((nuu + 2.0 * _SHORT * n1u + _SHORT**2 * n11).sum())
+    return up / down if up > 0.0 and down > 0.0 else None
 
 
 _BAND_OF: Final = np.searchsorted(MOST, [*step_time.KNOTS, 1 << 20])
@@ -327,8 +334,8 @@ def knowledge(
         },
         steps=step,
         prefill=ttft.ratios,
-        prefill_offset=ttft.offset,
         prompt_s=ttft.prompt_s,
+        usual_s=ttft.usual_s,
         costs=costs,
         tau_priors=expected.tau,
         step_priors=expected.steps,

@@ -99,7 +99,7 @@ def same(one: Knowledge, other: Knowledge) -> None:
     for name in ("n", "load", "total", "total_sq"):
         np.testing.assert_allclose(getattr(one.steps, name), getattr(other.steps, name))
         np.testing.assert_allclose(getattr(one.prefill, name), getattr(other.prefill, name))
-    assert one.prefill_offset == pytest.approx(other.prefill_offset)
+    assert one.usual_s == pytest.approx(other.usual_s)
     for class_id, costs in one.costs.items():
         np.testing.assert_allclose(costs, other.costs[class_id])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -57,6 +57,20 @@ def test_classes_of_an_arm_speak_for_each_other() -> None:
     assert tau[1].mean() > 1.9
     assert tau[2].mean() < 2.6
     assert tau[2].std() > 3.0 * draws(known)[CHAT][2].std()
+
+
+def test_published_numbers_that_prove_wrong_are_let_go_of_for_other_arms_too() -> None:
+    """Ten answers of two classes of one arm do away with what is said against another."""
+    priors = {name: np.array([np.nan, 1.2, 6.0]) for name in (CHAT, MATH)}
+    told = draws(knowledge({}, priors))[CHAT][1]
+    assert np.quantile(told, 0.9) < 2.0
+    found = drafting(10.0, np.array([1.0, 2.0, 1.3]))
+    nothing = replace(found, **{f.name: getattr(found, f.name) * [1, 0, 1] for f in fields(found)})
+    wrong = draws(knowledge({CHAT: nothing, MATH: nothing}, priors))[CHAT][1]
+    assert wrong.mean() > told.mean() + 0.3
+    assert np.quantile(wrong, 0.9) > 2.5
+    right = replace(nothing, steps=nothing.tokens / np.array([1.0, 1.0, 5.0]))
+    assert np.quantile(draws(knowledge({CHAT: right, MATH: right}, priors))[CHAT][1], 0.9) < 2.0
 
 
 def test_no_draw_is_beyond_what_a_draft_allows() -> None:

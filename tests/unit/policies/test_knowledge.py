@@ -21,7 +21,7 @@ from policies.sim.memory import SLOT_S, Memory, trial_of
 from policies.sim.references import RandomPool
 from policies.sim.routing import Outcome
 from policies.sim.world import run
-from policies.types import Arm, ArmId, ClassId, FloatArray, Status
+from policies.types import Arm, ArmId, ClassId, FloatArray, Status, Trial
 from router.simulate.load import load_world
 
 HALF_LIFE_S = 300.0
@@ -65,7 +65,7 @@ def assert_same(one: Knowledge, two: Knowledge) -> None:
     for name in ("steps", "prefill"):
         for item in fields(Ratios):
             assert_close(*(getattr(getattr(each, name), item.name) for each in (one, two)))
-    assert one.prefill_offset == pytest.approx(two.prefill_offset)
+    assert one.usual_s == pytest.approx(two.usual_s)
     assert one.prompt_s == pytest.approx(two.prompt_s)
     assert set(one.costs) == set(two.costs)
     for class_id, costs in one.costs.items():
@@ -165,3 +165,23 @@ def test_the_finest_part_that_is_known_answers(asked: str, found: str) -> None:
     name, belief = known.belief(ClassId("chat"), asked)
     assert name == found
     assert belief is not None
+
+
+def test_what_a_first_token_waits_is_told_apart_from_its_prompt() -> None:
+    """An arm of slow first steps is not taken for one that is slow with long prompts."""
+    arms, token_s = example_arms(2), 1e-4
+    rng = np.random.default_rng(0)
+    cells: dict[Cell, Counter[str]] = defaultdict(Counter)
+    for prompt in rng.integers(50, 3000, 400).tolist():
+        arm, first_s = ((arms[0], 0.02), (arms[1], 0.06))[int(rng.integers(2))]
+        trial = Trial(
+            class_id=ClassId("chat"), arm_id=arm.arm_id, status=Status.OK, streamed=True, propensity=0.5,
+            ttft_s=first_s + token_s * prompt, load=2, prompt_tokens=prompt,
+        )  # fmt: skip
+        cells[arm.arm_id, COMMON, load_part(2)].update(prefill.increments(trial))
+    found = knowledge(arms, [Stretch(0.0, cells)], HALF_LIFE_S)
+    waits = found.prefill.total.sum(axis=1) / found.prefill.n.sum(axis=1)
+    assert found.prompt_s == pytest.approx(token_s, rel=0.01)
+    assert waits == pytest.approx([0.02, 0.06], rel=0.03)
+    assert found.usual_s is not None
+    assert 0.1 < found.usual_s < 0.3

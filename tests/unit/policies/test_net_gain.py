@@ -102,6 +102,30 @@ def test_seconds_before_the_first_token_count_more() -> None:
     assert shares(known, asked, patience=10.0)[2] > 0.9
 
 
+def test_a_queue_of_prompts_is_left_though_the_mean_time_behind_it_is_less() -> None:
+    """Who would be in the tail of TTFT begins elsewhere, and nobody else does."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.2], n=2000.0)
+    for ahead, patience, chosen in ((3000, 0.0, 1), (3000, None, 2), (100, None, 1)):
+        asked = replace(example_moment(ARMS), ahead_tokens=(0, ahead, 0))
+        p = shares(known, asked, **({} if patience is None else {"patience": patience}))
+        assert p[chosen] > 0.9
+
+
+def test_an_early_start_is_not_bought_with_slow_tokens() -> None:
+    """Behind a queue of prompts the baseline keeps what another arm would decode more slowly."""
+    known = example_knowledge(ARMS, [0.0, 0.25, 0.9], n=2000.0)
+    asked = replace(example_moment(ARMS), ahead_tokens=(1200, 0, 0))
+    assert shares(known, asked, steadiness=0.0)[1] > 0.9
+    assert shares(known, asked)[0] > 0.9
+
+
+def test_a_prompt_that_is_long_everywhere_goes_where_it_is_done_first() -> None:
+    """The price levels off: what cannot be saved is no reason to decode slowly."""
+    known = example_knowledge(ARMS, EFFECTS, n=2000.0)
+    asked = replace(example_moment(ARMS), prompt_tokens=60_000, ahead_tokens=(0, 100, 0))
+    assert shares(known, asked)[1] > 0.9
+
+
 def test_an_arm_that_is_held_back_is_only_probed() -> None:
     """It keeps the floor, so that it can show that it is well again."""
     known = believing(example_knowledge(ARMS, EFFECTS, n=2000.0), held_back={1: "failures"})
@@ -189,7 +213,8 @@ def test_what_was_asked_before_makes_no_difference() -> None:
 @pytest.mark.parametrize("tokens", [3, 57, 411, 2999, 31_000])
 def test_prompts_are_told_apart_to_a_twentieth(tokens: int) -> None:
     """Counting as the middle of a band moves an expected time by less than the prompt's 4.5 %."""
-    plan = NetGainPolicy().prepare(example_knowledge(ARMS, EFFECTS), np.random.default_rng(0))
+    policy = NetGainPolicy(NetGainParameters(patience=0.0))
+    plan = policy.prepare(example_knowledge(ARMS, EFFECTS), np.random.default_rng(0))
     rough = plan.propose(replace(example_moment(ARMS), prompt_tokens=tokens)).scores
     more = plan.propose(replace(example_moment(ARMS), prompt_tokens=round(tokens * 2**0.125)))
     assert np.all(np.abs(more.scores / rough - 1.0) < 2 * 0.045 + 0.01)
