@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import orjson
 import typer
-from rich.console import Console
 
 from router import __version__
-from router.app import Application
 from router.cli.admin import ask_reload, fetch_decision, fetch_state
-from router.cli.classify import app as classify_app
-from router.cli.doctor import doctor
 from router.cli.drain import drain_server
 from router.cli.explain import explanation
-from router.cli.orders import experiment_app, quarantine_app, tenant_app
-from router.cli.recommend import recommend_command
-from router.cli.replay import replay_command
+from router.cli.lazy import LazyGroup
 from router.cli.report import markdown, report
 from router.cli.report_html import html
-from router.cli.simfleet import simfleet
-from router.cli.simulate import DEFAULT_POLICIES, simulate
 from router.cli.status import render_state, watch
-from router.config.load import load_config
-from router.config.routes import KNOWN_METHODS, Pool
+from router.cli.terminal import err, out
 from router.errors import ConfigError, StartError
-from router.observe.log import configure_logging
-from router.processes.reload import ConfigFile, Loaded
-from router.processes.single import serve
-from router.processes.started import Started
-from router.processes.supervisor import supervise
-from router.processes.worker import work
 
 app = typer.Typer(
     name="specroute",
+    cls=LazyGroup,
     help=(
         "Adaptive routing proxy for LLM serving: sends each request to the pool whose speculative "
         "decoding is measurably faster for it.\n\n"
@@ -52,38 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(classify_app, name="classify")
-app.add_typer(tenant_app, name="tenant")
-app.add_typer(experiment_app, name="experiment")
-app.add_typer(quarantine_app, name="quarantine")
-app.command("simfleet")(simfleet)
-app.command()(doctor)
-app.command("recommend")(recommend_command)
-app.command("replay")(replay_command)
-
-_PIPE_WIDTH = 110
-"""Width of tables where standard output is no terminal that has one."""
-
-# Names of models may hold brackets and colons, which are no markup and no emoji here.
-_out = Console(
-    markup=False,
-    emoji=False,
-    highlight=False,
-    width=None if sys.stdout.isatty() else _PIPE_WIDTH,
-)
-_err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
-
 CONFIG_EXIT = 2
 """Exit code for a configuration that cannot be used."""
-
-
-class LogLevel(StrEnum):
-    """The least important lines that are logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 AdminUrl = Annotated[
@@ -92,93 +45,10 @@ AdminUrl = Annotated[
 ]
 
 
-@app.command("serve")
-def serve_command(
-    config: Annotated[
-        Path, typer.Option("-c", "--config", help="Configuration file.", envvar="SPECROUTE_CONFIG")
-    ],
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Processes that share the port; instead of listen.workers.", min=1, max=64
-        ),
-    ] = None,
-    log_level: Annotated[
-        LogLevel, typer.Option(help="Log lines are JSON on standard error.")
-    ] = LogLevel.INFO,
-) -> None:
-    """Run the proxy until SIGTERM or Ctrl-C; running answers are finished first.
-
-    SIGHUP reads the configuration again.
-    """
-    configure_logging(log_level)
-    file = ConfigFile(config, workers)
-    _run(file, file.parse(file.read()), log_level)
-
-
-def _run(file: ConfigFile, loaded: Loaded, log_level: LogLevel) -> None:
-    import uvloop  # noqa: PLC0415 - only needed here, and not there on every platform
-
-    if loaded.config.listen.workers == 1:
-        uvloop.run(serve(file, loaded, _announce))
-    else:
-        uvloop.run(supervise(file, loaded, _announce, log_level=log_level))
-
-
-def _announce(started: Started) -> None:
-    more = f"   workers: {started.workers}" if started.workers > 1 else ""
-    _out.print(f"clients  {started.data_url}/v1   models: {', '.join(started.models)}{more}")
-    admin = started.admin_url
-    _out.print(f"status   {admin}/   or: specroute status --watch --url {admin}")
-    sys.stdout.flush()
-
-
-@app.command("worker", hidden=True)
-def worker_command(channel: int, log_level: LogLevel = LogLevel.INFO) -> None:
-    """One of several workers; started by `serve`, never by hand."""
-    import uvloop  # noqa: PLC0415 - only needed here, and not there on every platform
-
-    configure_logging(log_level, pid=os.getpid())  # to tell the lines of several apart
-    uvloop.run(work(channel))
-
-
 @app.command()
 def reload(url: AdminUrl = "http://127.0.0.1:8081") -> None:
     """Have a running proxy read its configuration again; tell whether it could be used."""
-    _out.print(f"applied: configuration {ask_reload(url)['hash']}")
-
-
-@app.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="Configuration file.")],
-) -> None:
-    """Tell what is wrong with a configuration file; nothing is started."""
-    config = load_config(file)
-    Application(config)
-    for route in config.routes:
-        _out.print(f"{route.model}: policy {route.policy.name}, baseline {route.baseline}")
-        for pool in route.pools:
-            servers = ", ".join(_servers(pool))
-            _out.print(f"  {pool.name}: {pool.method} on {pool.engine}, {servers}")
-            close = difflib.get_close_matches(pool.method, KNOWN_METHODS, n=1, cutoff=0.8)
-            if close and pool.method not in KNOWN_METHODS:
-                _out.print(f"  note: no known method is called {pool.method}; is it {close[0]}?")
-        methods = {pool.name: pool.method for pool in route.pools}
-        if methods[route.baseline] != "none":
-            _out.print(
-                f"  note: the baseline speculates ({methods[route.baseline]}), so gains are those "
-                "over it, not over plain decoding"
-            )
-    _out.print(f"{file}: ok")
-
-
-def _servers(pool: Pool) -> list[str]:
-    found = pool.discover
-    if found is None:
-        return [replica.url for replica in pool.replicas]
-    if found.dns is not None:
-        return [f"those of {found.dns.name} in DNS ({found.dns.type})"]
-    return [f"those listed in {found.file}"]
+    out.print(f"applied: configuration {ask_reload(url)['hash']}")
 
 
 @app.command()
@@ -192,7 +62,7 @@ def drain(
     ] = None,
 ) -> None:
     """Take one server out: what it works on is finished, and it gets nothing new."""
-    _out.print(drain_server(url, replica, undo=undo, model=model))
+    out.print(drain_server(url, replica, undo=undo, model=model))
 
 
 @app.command()
@@ -203,9 +73,9 @@ def status(
 ) -> None:
     """Show classes and pools of a running proxy: acceptance, latency, share, verdict."""
     if watch_:
-        watch(url, _out)
+        watch(url, out)
         return
-    _out.print(render_state(fetch_state(url)))
+    out.print(render_state(fetch_state(url)))
 
 
 @app.command()
@@ -240,51 +110,6 @@ def report_command(
         sys.stdout.write(html(state, made))
     else:
         sys.stdout.write(orjson.dumps(made).decode() + "\n" if json_ else markdown(made))
-
-
-@app.command("simulate")
-def simulate_command(
-    worlds: Annotated[
-        list[str] | None,
-        typer.Argument(help="Worlds by name, or files of worlds; all that ship if none."),
-    ] = None,
-    *,
-    policies: Annotated[
-        str,
-        typer.Option(
-            help="Comma-separated; `NAME-` is told no published numbers, `NAME:key=1;other=2` has "
-            "parameters of its own."
-        ),
-    ] = ",".join(DEFAULT_POLICIES),
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
-    requests: Annotated[
-        int | None, typer.Option(min=1, help="Requests of a run; those of the world if left out.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Worlds that run at once; as many as there are cores.")
-    ] = None,
-    holdout: Annotated[
-        float,
-        typer.Option(min=0.0, max=0.5, help="Share held out for the baseline, counted apart."),
-    ] = 0.01,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for report, pictures and results; what is there is not run again."
-        ),
-    ] = None,
-) -> None:
-    """Let policies route simulated fleets, and tell what they gain over plain decoding."""
-    text = simulate(
-        worlds or [],
-        entrants=policies.split(","),
-        seeds=seeds,
-        requests=requests,
-        jobs=jobs,
-        holdout=holdout,
-        out=out,
-    )
-    _out.print(text, soft_wrap=True)
 
 
 @app.command()
@@ -322,17 +147,17 @@ def demo(
         ) from error
     options = DemoOptions(duration, directory, port, admin_port, engine_port, simulated=simulated)
     try:
-        run_demo(options, _out)
+        run_demo(options, out)
     except DemoError as error:
-        _err.print(f"error: {error}")
+        err.print(f"error: {error}")
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        _out.print("ended; nothing is left running")
+        out.print("ended; nothing is left running")
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - called by typer
     if asked:
-        _out.print(__version__)
+        out.print(__version__)
         raise typer.Exit
 
 
@@ -352,7 +177,7 @@ def _options(
 @app.command()
 def version() -> None:
     """Print the version."""
-    _out.print(__version__)
+    out.print(__version__)
 
 
 def main() -> None:
@@ -360,8 +185,8 @@ def main() -> None:
     try:
         app()
     except ConfigError as error:
-        _err.print(f"error: {error}")
+        err.print(f"error: {error}")
         sys.exit(CONFIG_EXIT)
     except StartError as error:
-        _err.print(f"error: {error}")
+        err.print(f"error: {error}")
         sys.exit(1)

@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from policies.sim.spec import WorldSpec
+from router.cli.terminal import out as results
 from router.simulate.contest import LEAST_LOADED, Contest, Entrant, Job, Scores, learner
 from router.simulate.load import load_world, world_names
 from router.simulate.picture import picture
@@ -87,3 +89,47 @@ def follow(contest: Contest, jobs: int) -> list[Scores]:
             shown.update(task, advance=1, description=f"{item.world}, seed {item.seed}")
 
         return contest.results(jobs, progress)
+
+
+def simulate_command(
+    worlds: Annotated[
+        list[str] | None,
+        typer.Argument(help="Worlds by name, or files of worlds; all that ship if none."),
+    ] = None,
+    *,
+    policies: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated; `NAME-` is told no published numbers, `NAME:key=1;other=2` has "
+            "parameters of its own."
+        ),
+    ] = ",".join(DEFAULT_POLICIES),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 3,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests of a run; those of the world if left out.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Worlds that run at once; as many as there are cores.")
+    ] = None,
+    holdout: Annotated[
+        float,
+        typer.Option(min=0.0, max=0.5, help="Share held out for the baseline, counted apart."),
+    ] = 0.01,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for report, pictures and results; what is there is not run again."
+        ),
+    ] = None,
+) -> None:
+    """Let policies route simulated fleets, and tell what they gain over plain decoding."""
+    text = simulate(
+        worlds or [],
+        entrants=policies.split(","),
+        seeds=seeds,
+        requests=requests,
+        jobs=jobs,
+        holdout=holdout,
+        out=out,
+    )
+    results.print(text, soft_wrap=True)

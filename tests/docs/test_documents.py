@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from router.cli.main import app
 from router.config.load import load_config
@@ -50,10 +52,8 @@ def test_readme_names_only_commands_that_exist() -> None:
     named = set(re.findall(r"`specroute ([a-z]+)", text)) | set(
         re.findall(r"^specroute ([a-z]+)", text, re.MULTILINE)
     )
-    known = {
-        command.name or (command.callback.__name__ if command.callback else "")
-        for command in app.registered_commands
-    } | {group.name for group in app.registered_groups}
+    group: Any = get_command(app)
+    known = set(group.list_commands(None))
     assert named - known == set()
     assert named
 
