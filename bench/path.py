@@ -42,7 +42,7 @@ from router.admission.queue import Limits
 from router.classify.base import CLASSES, OTHER, Classifier
 from router.classify.load import default_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
-from router.classify.sessions import SessionClassifier
+from router.classify.sessions import SessionClassifier, session_name
 from router.clock import SystemClock
 from router.config.models import Config
 from router.config.tenants import Tenants
@@ -332,7 +332,8 @@ class Walk:
         return ctx, decision, outcome
 
     def _origin(self, request: ParsedRequest) -> tuple[SessionId, SegmentId]:
-        return self.sessions.session(request), self.segments.segment(request)
+        name = session_name(request)
+        return self.sessions.session(request, name), self.segments.segment(request)
 
     def together(self, body: bytes) -> None:
         """One request, as the pipeline handles it."""

@@ -10,7 +10,7 @@ from policies.types import Status
 from policies.values import value
 from router.admission.admission import Admission, Place
 from router.classify.segments import Segments
-from router.classify.sessions import SessionClassifier
+from router.classify.sessions import SessionClassifier, session_name
 from router.clock import Clock
 from router.endpoints.names import ModelNames
 from router.endpoints.table import FACTS, EndpointFacts
@@ -131,13 +131,15 @@ class Pipeline:
             await self._balance(raw, request, route, sink, guest)
             return
         # Both read the same few lines of the request, which classifying drives out of the caches.
-        session, segment = self._classifier.session(request), route.segments.segment(request)
+        name = session_name(request)
+        session, segment = self._classifier.session(request, name), route.segments.segment(request)
         asked = Question(
             guest.tenant,
             request,
             self._classifier.classify(request, session),
             raw.request_id,
             raw.headers,
+            name,
         )
         placed = self._placed(route, asked)
         ctx = RequestContext(

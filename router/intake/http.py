@@ -75,9 +75,13 @@ class RunningAnswers:
         self.ended = False
         """No more time is given."""
 
-    def enter(self) -> asyncio.Task[Any]:
-        """Counts the current task, until it is given to `leave`."""
-        task = asyncio.current_task()
+    def enter(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[Any]:
+        """Counts the current task, until it is given to `leave`.
+
+        Args:
+            loop: The one that runs, where it is known: to ask is a system call before Python 3.12.
+        """
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a request is answered inside a task")
         self._tasks.add(task)
@@ -206,7 +210,7 @@ class _Edge:
             return await self._serve(raw, head, sink)
 
     async def _serve(self, raw: RawRequest, head: _Head, sink: ClientSink) -> web.StreamResponse:
-        task = self._running.enter()
+        task = self._running.enter(sink.loop)
         try:
             await self._pipeline.handle(raw, sink)
         except asyncio.CancelledError:
