@@ -29,13 +29,16 @@ _PADDING: Final = "\0" * (_LONGEST - min(LENGTHS))
 """Adds nothing to a hash, so that the end of the text has pieces too."""
 
 
-def buckets(text: str) -> NDArray[np.intp]:
-    """Return the buckets of all pieces of normalised `text`, each once; at least one.
+def presence(text: str) -> NDArray[np.float32]:
+    """Mark the buckets of every piece of normalised `text`.
 
     A piece counts once however often it stands there, so no repetition outweighs the rest.
 
     Args:
         text: The instruction, bounded by the caller; its ends count as blanks.
+
+    Returns:
+        Ones and zeros of shape (2 ** BITS,); at least one is set.
     """
     letters = f" {text} {_PADDING}".encode("utf-16-le", "surrogatepass")
     count = len(letters) // _CODE.itemsize - _LONGEST + 1
@@ -43,14 +46,7 @@ def buckets(text: str) -> NDArray[np.intp]:
     pieces = np.ndarray((count, _LONGEST), _CODE, letters, 0, _STRIDES)
     hashes = np.matmul(pieces, _HASHING)
     hashes >>= _SHIFT
-    marks = np.zeros(2**BITS, dtype=np.bool_)
-    # Indices of numpy's own kind spare it a slower conversion.
-    marks[hashes.astype(np.intp)] = True
-    return marks.nonzero()[0]
-
-
-def presence(text: str) -> NDArray[np.float32]:
-    """Mark the buckets of `text`: ones and zeros of shape (2 ** BITS,)."""
     marks = np.zeros(2**BITS, dtype=np.float32)
-    marks[buckets(text)] = 1.0
+    # Indices of numpy's own kind spare it a slower conversion.
+    marks[hashes.astype(np.intp)] = 1.0
     return marks

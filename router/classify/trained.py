@@ -9,7 +9,7 @@ import numpy as np
 from router.classify.base import CLASSES, OTHER
 from router.classify.expect import copy_ratio, length_band
 from router.classify.features import measure
-from router.classify.grams import buckets
+from router.classify.grams import presence
 from router.classify.lexicon import built_in
 from router.classify.model import Scorer
 from router.classify.rules import RULES
@@ -54,7 +54,7 @@ class TrainedClassifier:
             return Classification(OTHER, 1.0, _NO_TEXT, "there is no text to read")
         measured = measure(view, self._lexicon)
         inputs = vector(view, measured.features)
-        wording = self._scorer.wording(buckets(measured.instruction))
+        wording = self._scorer.wording(presence(measured.instruction))
         chances = self._scorer.probabilities(inputs, wording)
         top = max(chances)
         best = chances.index(top)

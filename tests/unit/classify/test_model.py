@@ -66,7 +66,7 @@ def test_scorer_adds_measurements_and_wording(model: Model) -> None:
     inputs = generator.normal(size=len(NAMES))
     marks = (generator.random(2**BITS) < 0.1).astype(np.float32)
     scorer = Scorer(model)
-    wording = scorer.wording(marks.nonzero()[0])
+    wording = scorer.wording(marks)
     assert wording == pytest.approx(model.pieces @ marks / np.sqrt(marks.sum()), rel=1e-4)
     scores = model.bias + inputs @ model.dense + wording
     expected = softmax(scores.tolist(), 1 / model.temperature)
