@@ -394,8 +394,9 @@ def _prospect(pool: _PoolState, prefix: tuple[int, ...], now: float) -> Prospect
         return _NOBODY
     best = usable[0]
     if len(usable) > 1:
-        best = min(usable, key=lambda server: cost(server.load(now), server.share(now)))
-    if not (prefix and pool.remembers):
+        costs = [cost(server.load(now), server.share(now)) for server in usable]
+        best = usable[costs.index(min(costs))]
+    if not (prefix and pool.remembers and len(pool.table)):
         return _at(best)
     by_life = {server.life: server for server in usable}
     holders, matched = pool.table.match(prefix, by_life, now)
