@@ -6,7 +6,9 @@ Every request walks the stages in their order, as the pipeline has them, so each
 processor's caches as the one before left them; with --light the classifier costs nothing and leaves
 them alone, which shows what it costs the others. It is processor time of the thread, since on a
 shared machine the clock shows the neighbours, less what reading that time takes. `record` leaves
-sums to be worked out with those of other requests; its mean has that in it. `whole` is
+sums to be worked out with those of other requests; its mean has that in it. `choose` draws from
+shares that a plan holds, `choose by moment` asks the default policy, which has answered most of
+what it is asked before. `whole` is
 `Pipeline.handle` over an upstream that answers at once, with all that lies between the stages;
 `store` and `log` are what the loop's thread spends in a flush, and `snapshot` (`bench/snapshot.py`)
 is what one of a large route takes.
@@ -35,13 +37,15 @@ from bench import snapshot
 from bench.conversations import HEADERS, MODEL, SEED, bodies
 from policies.cost import typical_tokens
 from policies.estimators.increments import increments
+from policies.knowledge import Knowledge, Ratios
+from policies.net_gain import NetGainPolicy
 from policies.types import ArmId, ClassId, Proposal, SpecUsage, Status
 from router.admission.admission import Admission
 from router.admission.queue import Limits
 from router.classify.base import CLASSES, OTHER, Classifier
 from router.classify.load import default_classifier
 from router.classify.segments import Fingerprints, Segments, SegmentTable
-from router.classify.sessions import SessionClassifier
+from router.classify.sessions import SessionClassifier, session_name
 from router.clock import SystemClock
 from router.config.models import Config
 from router.config.tenants import Tenants
@@ -66,7 +70,7 @@ from router.observe.recorder import Recorder, trial_of
 from router.pipeline import Pipeline, RawRequest, RouteParts
 from router.processes.garbage import spare_what_stays
 from router.selection.chooser import Chooser
-from router.selection.plans import Plan
+from router.selection.plans import Plan, context_plan_steps
 from router.sentinel.repeats import Sentinel
 from router.stores.base import CounterStore
 from router.stores.embedded import EmbeddedStore
@@ -105,6 +109,7 @@ BUDGETS: Final = {
     "parse": "10",
     "session, segment": "10, with blend",
     "choose": "30, aim 10",
+    "choose by moment": "30",
     "record": "30, aim 15",
 }
 
@@ -158,6 +163,17 @@ def plan_of(facts: RouteFacts, segments: Sequence[SegmentId]) -> Plan:
     return Plan(
         "thompson", 7, facts.arms, {class_id: proposal() for class_id in classes}, parts=parts
     )
+
+
+def plan_of_moments(facts: RouteFacts) -> Plan:
+    """That of the default policy, which nobody has told anything yet."""
+    nothing = Ratios.none(len(facts.arms))
+    known = Knowledge(facts.arms, {}, steps=nothing, prefill=nothing)
+    classes, rng = (*CLASSES, OTHER), np.random.default_rng(SEED)
+    *_, plan = context_plan_steps(NetGainPolicy(), known, classes, version=7, rng=rng)
+    if plan is None:
+        raise AssertionError("the last step is the plan")
+    return plan
 
 
 def outcome_of(rng: random.Random, arm: ArmId) -> Outcome:
@@ -241,6 +257,7 @@ class Walk:
     segments: Segments = field(init=False)
     sessions: SessionClassifier = field(init=False)
     chooser: Chooser = field(init=False)
+    by_moment: Chooser = field(init=False)
     writer: Writer = field(init=False)
     log: DecisionLog = field(init=False)
     recorder: Recorder = field(init=False)
@@ -255,6 +272,9 @@ class Walk:
         uniform = np.random.default_rng(SEED).random
         self.chooser = Chooser(
             self.facts, FleetState(self.facts), plan_of(self.facts, ()), uniform=uniform
+        )
+        self.by_moment = Chooser(
+            self.facts, FleetState(self.facts), plan_of_moments(self.facts), uniform=uniform
         )
         self.writer = Writer(self.store, self.clock, prefix="bench", ttl_s=4000)
         self.log = DecisionLog(self.folder / "decisions.jsonl")
@@ -327,12 +347,14 @@ class Walk:
             sides=self.sides,
         )
         decision = self.timed("choose", self.chooser.choose, request, classification, segment)
+        self.timed("choose by moment", self.by_moment.choose, request, classification, segment)
         outcome = outcome_of(self.rng, decision.arm_id)
         self.timed("record", self.recorder.record, ctx, decision, outcome)
         return ctx, decision, outcome
 
     def _origin(self, request: ParsedRequest) -> tuple[SessionId, SegmentId]:
-        return self.sessions.session(request), self.segments.segment(request)
+        name = session_name(request)
+        return self.sessions.session(request, name), self.segments.segment(request)
 
     def together(self, body: bytes) -> None:
         """One request, as the pipeline handles it."""
@@ -411,7 +433,16 @@ def record_mean(walked: Walk) -> float:
 
 
 DEFERRED: Final = "deferred"
-STAGES: Final = ("parse", "session, segment", "classify", "blend", "choose", "record", "whole")
+STAGES: Final = (
+    "parse",
+    "session, segment",
+    "classify",
+    "blend",
+    "choose",
+    "choose by moment",
+    "record",
+    "whole",
+)
 
 
 async def stages(folder: Path, options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -413,10 +413,10 @@ class Application:
 
     # --- What others ask ----------------------------------------------------------------------
 
-    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+    def handle(self, raw: RawRequest, sink: ResponseSink) -> Awaitable[None]:
         """Serves one request by the configuration that holds when it comes."""
         self._requests += 1
-        await self._current.handle(raw, sink)
+        return self._current.handle(raw, sink)
 
     @property
     def names(self) -> ModelNames:

@@ -103,9 +103,11 @@ class Scorer:
     def __init__(self, model: Model) -> None:
         self._bias: list[float] = model.bias.tolist()
         self._dense = model.dense
-        # A row of ones counts the pieces in the same product.
-        ones = np.ones((1, 2**BITS), dtype=np.float32)
-        self._pieces = np.ascontiguousarray(np.vstack([model.pieces, ones]))
+        # A row of ones counts the pieces in the same product, and one of zeros makes them a
+        # multiple of four, which is a third quicker than one row less.
+        counting = np.zeros((2, 2**BITS), dtype=np.float32)
+        counting[0] = 1.0
+        self._pieces = np.ascontiguousarray(np.vstack([model.pieces, counting]))
         self._cooling = 1.0 / model.temperature
 
     def wording(self, marks: Floats) -> list[float]:
@@ -115,9 +117,9 @@ class Scorer:
             marks: What `grams.presence` found in the instruction.
         """
         # Multiples of `GRAIN` small enough that sums are exact, in whatever order they are formed.
-        added: list[float] = (self._pieces @ marks).tolist()
+        *added, found, _ = self._pieces.dot(marks).tolist()
         # Long instructions weigh no more than short ones.
-        share = 1.0 / math.sqrt(added.pop())
+        share = 1.0 / math.sqrt(found)
         return [weight * share for weight in added]
 
     def probabilities(self, inputs: Doubles, wording: Sequence[float]) -> list[float]:
@@ -130,7 +132,7 @@ class Scorer:
             inputs: The measurements, see `vector`.
             wording: What the wording adds.
         """
-        measured: list[float] = (inputs @ self._dense).tolist()
+        measured: list[float] = inputs.dot(self._dense).tolist()
         # Ten numbers: plain floats are quicker than arrays.
         return softmax(list(map(add, map(add, measured, self._bias), wording)), self._cooling)
 

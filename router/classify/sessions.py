@@ -42,8 +42,9 @@ DENSE: Final = 2.5
 _FIRST_DENSE: Final = "\u2e80"
 LONGEST_BARE: Final = 32
 
-_KEYS: Final = ("prompt_cache_key", "user", "previous_response_id")
-_LASTING_KEYS: Final = _KEYS[:2]
+_LASTING_KEYS: Final = ("prompt_cache_key", "user")
+_FLEETING_KEY: Final = "previous_response_id"
+_KEYS: Final = (*_LASTING_KEYS, _FLEETING_KEY)
 _RESULT_ROLES: Final = ("tool", "function")
 _RESULT_TYPES: Final = ("function_call_output", "custom_tool_call_output", "tool_result")
 _POINTS: Final = " .,;:!?…。、！？،؟۔~\n\"'"
@@ -68,6 +69,10 @@ _GO_ON: Final = frozenset(map(normalise, _GO_ON_WORDS.split("|")))
 """Turns that say no more than to go on."""
 
 _BANDS: Final[tuple[tuple[int, LengthBand], ...]] = ((64, "brief"), (256, "short"), (768, "medium"))
+
+
+SessionName = tuple[str, str]
+"""Where what names a session was found, and that; it may hold text of the prompt."""
 
 
 @dataclass(slots=True)
@@ -97,11 +102,16 @@ class SessionClassifier:
         self._key = token_bytes(32)
         self._sessions: OrderedDict[SessionId, _Memory] = OrderedDict()
 
-    def session(self, request: ParsedRequest) -> SessionId:
-        """Return the session that a request belongs to: what it names, else how it began."""
+    def session(self, request: ParsedRequest, name: SessionName | None = None) -> SessionId:
+        """Return the session that a request belongs to: what it names, else how it began.
+
+        Args:
+            request: The turn, with the conversation before it.
+            name: `session_name` of it, where that is known already.
+        """
         if not self._capacity:
             return NO_SESSION
-        kind, named = _named(request)
+        kind, named = name or session_name(request)
         if not named:
             return NO_SESSION
         # The model and the credential keep strangers out of each other's sessions.
@@ -138,13 +148,24 @@ class SessionClassifier:
         return len(self._sessions)
 
 
-def session_key(request: ParsedRequest) -> str | None:
+def session_name(request: ParsedRequest) -> SessionName:
+    """Return what names a request's session in this process; empty where nothing does."""
+    return _named(request, _KEYS)
+
+
+def session_key(request: ParsedRequest, name: SessionName | None = None) -> str | None:
     """Return what names a request's session in every process; None where nothing does.
 
     It may hold text of the prompt, so it is hashed and forgotten. An id of the answer before is
     another one in each turn, so it names none.
+
+    Args:
+        request: The turn, with the conversation before it.
+        name: `session_name` of it, where that is known already.
     """
-    kind, named = _named(request, _LASTING_KEYS)
+    if name is None or name[0] == _FLEETING_KEY:
+        name = _named(request, _LASTING_KEYS)
+    kind, named = name
     return f"{kind}\0{named}" if named else None
 
 
@@ -232,7 +253,7 @@ def _band(tokens: int) -> LengthBand:
     return next((band for bound, band in _BANDS if tokens <= bound), "long")
 
 
-def _named(request: ParsedRequest, keys: tuple[str, ...] = _KEYS) -> tuple[str, str]:
+def _named(request: ParsedRequest, keys: tuple[str, ...]) -> SessionName:
     """Return what names the session, and where that was found."""
     fields = request.fields
     given = header_value(request.headers, HEADER)

@@ -52,7 +52,7 @@ def vector(view: RequestView, features: Features) -> Doubles:
     packed = _pack(
         *features[0],
         *features[1:],
-        *evidence(features).values(),
+        *evidence(features),
         math.log1p(view.turn.chars),
         math.log1p(view.system.chars),
         "assistant" in view.roles,

@@ -106,14 +106,13 @@ the sum of two of them may not fit into 64 bits."""
 
 def count(value: object) -> int | None:
     """A count as engines print it: a non-negative integer, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST_COUNT:
-        return None
-    return value
+    # Numbers of JSON are of no derived type, except that a truth value is one of `int`.
+    return value if type(value) is int and 0 <= value < LARGEST_COUNT else None
 
 
 def member(value: object, key: str) -> Any:
     """`value[key]` where value is an object that has it, else None."""
-    return value.get(key) if isinstance(value, Mapping) else None
+    return value.get(key) if isinstance(value, dict) else None
 
 
 def choices_asked(request: ParsedRequest) -> int:
@@ -136,16 +135,18 @@ def tokens_told(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
     (8, 40)
     """
     usage = answer.get("usage")
-    tokens = count(member(usage, "completion_tokens"))
+    if not isinstance(usage, dict):
+        return None, None
+    tokens = count(usage.get("completion_tokens"))
     if tokens is None:
-        tokens = count(member(usage, "output_tokens"))
-    prompt_tokens = count(member(usage, "prompt_tokens"))
+        tokens = count(usage.get("output_tokens"))
+    prompt_tokens = count(usage.get("prompt_tokens"))
     if prompt_tokens is None:
-        prompt_tokens = count(member(usage, "input_tokens"))
+        prompt_tokens = count(usage.get("input_tokens"))
         if prompt_tokens is not None:
             # Only Anthropic's dialect has these, and it leaves them out of `input_tokens`.
             for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
-                prompt_tokens += count(member(usage, key)) or 0
+                prompt_tokens += count(usage.get(key)) or 0
     return tokens, prompt_tokens
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from policies.types import ArmId, ClassId
 from policies.values import value
-from router.classify.sessions import session_key
+from router.classify.sessions import SessionName, session_key
 from router.experiments.assign import Asker, Assignment, Unassigned, assign, point
 from router.experiments.cells import HOLDOUT, side_arm
 from router.experiments.model import Experiment, ExperimentName, Treatment, Unit, Variant
@@ -39,7 +39,7 @@ class Placed:
     """What its client is told of the experiment."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Question:
     """What of a request is asked about."""
 
@@ -48,6 +48,8 @@ class Question:
     classification: Classification
     request_id: str
     headers: Headers
+    session: SessionName | None = None
+    """What names its session, where that is known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def place(rules: Rules, asked: Question, *, baseline: ArmId, several: bool) -> P
 def _compared(rules: Rules, asked: Question, placed: Placed, baseline: ArmId) -> Placed:
     """Whether it is held out, and in an experiment."""
     tenant = asked.tenant
-    session = session_key(asked.request)
+    session = session_key(asked.request, asked.session)
     if session is not None:
         session = f"{tenant.id}\0{session}"
     sides: tuple[ArmId, ...] = ()
@@ -106,8 +108,8 @@ def _compared(rules: Rules, asked: Question, placed: Placed, baseline: ArmId) ->
         sides = _HOLDOUT_SIDES[variant]
         if variant is Variant.CONTROL:
             scope = Scope(tenant.rights, baseline, HELD_OUT)
-            return replace(placed, scope=scope, sides=sides)
-        placed = replace(placed, sides=sides)
+            return Placed(placed.classification, scope, sides)
+        placed = Placed(placed.classification, placed.scope, sides)
     if not rules.experiments:
         return placed
     return _tried(rules, asked, _units(asked, session), placed, baseline)

@@ -163,7 +163,10 @@ class FleetState:
     def available(self, arm_id: ArmId) -> bool:
         """Whether a server of the arm would take a request as any other."""
         now = self._clock.monotonic()
-        return any(server.usable(now) for server in self._pools[arm_id].servers)
+        for server in self._pools[arm_id].servers:  # noqa: SIM110 - a generator costs as much again
+            if server.usable(now):
+                return True
+        return False
 
     def has_choice(self, arm_id: ArmId) -> bool:
         """Whether the arm has more than one server, so that it matters which one gets a request."""
@@ -391,8 +394,9 @@ def _prospect(pool: _PoolState, prefix: tuple[int, ...], now: float) -> Prospect
         return _NOBODY
     best = usable[0]
     if len(usable) > 1:
-        best = min(usable, key=lambda server: cost(server.load(now), server.share(now)))
-    if not (prefix and pool.remembers):
+        costs = [cost(server.load(now), server.share(now)) for server in usable]
+        best = usable[costs.index(min(costs))]
+    if not (prefix and pool.remembers and len(pool.table)):
         return _at(best)
     by_life = {server.life: server for server in usable}
     holders, matched = pool.table.match(prefix, by_life, now)

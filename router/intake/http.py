@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import orjson
@@ -63,7 +63,7 @@ class Serves(Protocol):
     def response_headers(self) -> bool:
         """Whether replies carry headers of ours."""
 
-    async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
+    def handle(self, raw: RawRequest, sink: ResponseSink) -> Awaitable[None]:
         """Serves one request; see `Pipeline.handle`."""
 
 
@@ -75,9 +75,13 @@ class RunningAnswers:
         self.ended = False
         """No more time is given."""
 
-    def enter(self) -> asyncio.Task[Any]:
-        """Counts the current task, until it is given to `leave`."""
-        task = asyncio.current_task()
+    def enter(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[Any]:
+        """Counts the current task, until it is given to `leave`.
+
+        Args:
+            loop: The one that runs, where it is known: to ask is a system call before Python 3.12.
+        """
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a request is answered inside a task")
         self._tasks.add(task)
@@ -206,7 +210,7 @@ class _Edge:
             return await self._serve(raw, head, sink)
 
     async def _serve(self, raw: RawRequest, head: _Head, sink: ClientSink) -> web.StreamResponse:
-        task = self._running.enter()
+        task = self._running.enter(sink.loop)
         try:
             await self._pipeline.handle(raw, sink)
         except asyncio.CancelledError:
@@ -243,7 +247,7 @@ class _Edge:
         return sink.response
 
     async def _body(self, request: web.BaseRequest, held: HeldBody) -> bytes:
-        await self._welcome(request)
+        self._welcome(request)
         content = request.content
         try:
             if content.is_eof():  # it came with the head, as most do
@@ -281,11 +285,12 @@ class _Edge:
                 parts.append(part)
                 patience.reschedule(min(loop.time() + STALLED_S, ends))
 
-    async def _welcome(self, request: web.BaseRequest) -> None:
+    def _welcome(self, request: web.BaseRequest) -> None:
         """Gives a client that waits for it leave to send its body, unless that is too large."""
-        if (request.content_length or 0) > self._max_body_bytes:
+        declared = request.content_length or 0
+        if declared > self._max_body_bytes:
             raise _too_large()
-        self._memory.check(request.content_length or 0)
+        self._memory.check(declared)
         expected = request.headers.get("Expect")
         if expected is None or request.version < HttpVersion11:
             return  # to a client of HTTP/1.0 the leave would be the answer (RFC 9110, 10.1.1)
@@ -373,8 +378,9 @@ def _target(request: web.BaseRequest) -> str:
 
 
 def _headers(request: web.BaseRequest) -> Headers:
+    # From a list: a generator would be resumed for each line.
     lines = tuple(
-        (name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
     )
     return _decoded(lines) if "Content-Encoding" in request.headers else lines
 

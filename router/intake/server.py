@@ -73,6 +73,11 @@ class Connection(web.RequestHandler):
     _head_bytes = 0
     """Read of a head that is not whole."""
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Its event loop; asking for the running one is a system call before Python 3.12."""
+        return self._loop
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         super().connection_made(transport)
@@ -87,6 +92,10 @@ class Connection(web.RequestHandler):
         Where the framing of a body breaks its reader is told; aiohttp would have it wait for the
         rest until its patience ends. And a head is bounded as a whole, not only line by line.
         """
+        body = self.body
+        if not data and body is not None and body.is_eof() and not self._buffer_paused:
+            # Whoever reads the end of a body asks the parser to go on, which has nothing left.
+            return
         super().data_received(data)
         body = self.body
         if body is not None and not body.is_eof() and self._messages:
@@ -213,7 +222,6 @@ class ClientSink:
         "_head",
         "_held_s",
         "_keep_alive",
-        "_loop",
         "_mute",
         "_stalled",
         "_taken",
@@ -221,6 +229,7 @@ class ClientSink:
         "_version11",
         "_waiting_bytes",
         "ended",
+        "loop",
         "status",
         "takes_events",
     )
@@ -232,7 +241,6 @@ class ClientSink:
         self._cors = cors
         connection = request.protocol
         self._transport = request.transport
-        self._loop = asyncio.get_running_loop()
         # As `may_hold_trailers` says, which is slower.
         self._keep_alive = request.keep_alive and "Transfer-Encoding" not in request.headers
         self._version11 = request.version >= HttpVersion11
@@ -252,7 +260,10 @@ class ClientSink:
         """Whether the body is one of events to which others can be added."""
         self.ended = False
         """Whether the answer is whole; nothing can be said after it."""
-        if isinstance(connection, Connection):
+        if not isinstance(connection, Connection):
+            self.loop = asyncio.get_running_loop()
+        else:
+            self.loop = connection.loop
             connection.sink = self
             connection.body = request.content
             if connection.writing_paused:
@@ -274,7 +285,7 @@ class ClientSink:
         """How long the client has kept its feeder waiting."""
         if self._full_since is None:
             return self._held_s
-        return self._held_s + self._loop.time() - self._full_since
+        return self._held_s + self.loop.time() - self._full_since
 
     @property
     def response(self) -> web.StreamResponse:
@@ -332,7 +343,7 @@ class ClientSink:
             transport.write(end)
         self._mute = True
         if self._full_since is not None:
-            self._taken = self._loop.create_future()
+            self._taken = self.loop.create_future()
             await self._taken
 
     def abort(self) -> None:
@@ -353,7 +364,7 @@ class ClientSink:
     def full(self) -> None:
         """The client does not keep up."""
         if self._full_since is None:
-            self._full_since = self._loop.time()
+            self._full_since = self.loop.time()
             self._watch()
         if self._feeder is not None:
             self._feeder.pause()
@@ -361,7 +372,7 @@ class ClientSink:
     def drained(self) -> None:
         """The client has caught up."""
         if self._full_since is not None:
-            self._held_s += self._loop.time() - self._full_since
+            self._held_s += self.loop.time() - self._full_since
             self._full_since = None
         self._settle()
         if self._feeder is not None:
@@ -370,7 +381,7 @@ class ClientSink:
     def _watch(self) -> None:
         if self._transport is not None:
             self._waiting_bytes = self._transport.get_write_buffer_size()
-            self._stalled = self._loop.call_later(STALLED_S, self._look)
+            self._stalled = self.loop.call_later(STALLED_S, self._look)
 
     def _look(self) -> None:
         transport = self._transport

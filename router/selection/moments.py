@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from policies.knowledge import Moment
 from policies.types import ClassId
 from router.estimates.knowing import policy_part
@@ -10,6 +12,9 @@ from router.types import ParsedRequest, SegmentId
 
 _BYTES_PER_TOKEN = 4
 """Of a body, about; what matters is how prompts compare with each other."""
+
+_policy_part = lru_cache(maxsize=4096)(policy_part)
+"""There are few parts, and each request is of one."""
 
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
 
@@ -31,7 +36,7 @@ def moment_of(
     prompt = len(request.body) // _BYTES_PER_TOKEN
     return Moment(
         class_id=class_id,
-        part=policy_part(part),
+        part=_policy_part(part),
         load=tuple([prospect.load for prospect in prospects]),
         prompt_tokens=prompt,
         cached_tokens=tuple([int(prompt * prospect.cached) for prospect in prospects]),

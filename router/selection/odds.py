@@ -1,7 +1,7 @@
 """What an arm is drawn by: a proposal under a mask, in plain numbers; knows no randomness.
 
-The arithmetic is `policies.proposal`'s, done once for a plan: small arrays and the scalars of numpy
-would cost a request more than all the rest of its choice.
+The arithmetic is `policies.proposal`'s to the bit, in plain numbers as far as that is possible:
+small arrays and the scalars of numpy would cost a request more than all the rest of its choice.
 """
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, compress
 
 import numpy as np
 
 from policies.proposal import masked
 from policies.types import Arm, ArmId, Proposal
+
+_ADDED_IN_A_ROW = 7
+"""Of more numbers numpy adds up several series at a time, which rounds otherwise."""
+_ROUNDING = 1e-12
+"""As in `policies.proposal`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +40,16 @@ class Odds:
         Raises:
             ValueError: No arm is left.
         """
-        eligible = np.array([arm.arm_id not in excluded for arm in arms])
-        fallback = next(index for index, arm in enumerate(arms) if arm.baseline)
-        p = masked(proposal.probabilities, eligible, fallback)
-        drawn = np.flatnonzero(p)
+        eligible = [arm.arm_id not in excluded for arm in arms]
+        p = _shares(proposal, eligible)
+        if p is None:
+            fallback = next(index for index, arm in enumerate(arms) if arm.baseline)
+            p = masked(proposal.probabilities, np.array(eligible), fallback).tolist()
+        names = [arm.arm_id for arm in arms]
         return cls(
-            {arm.arm_id: value for arm, value in zip(arms, p.tolist(), strict=True)},
-            tuple(arms[index].arm_id for index in drawn),
-            tuple(np.cumsum(p)[drawn].tolist()),
+            dict(zip(names, p, strict=True)),
+            tuple(compress(names, p)),
+            tuple(compress(accumulate(p), p)),
         )
 
     def at(self, u: float) -> ArmId:
@@ -52,3 +60,17 @@ class Odds:
         """
         index = bisect_right(self.cumulative, u * self.cumulative[-1])
         return self.arms[min(index, len(self.arms) - 1)]
+
+
+def _shares(proposal: Proposal, eligible: list[bool]) -> list[float] | None:
+    """What `policies.proposal.masked` makes of a few arms in the usual case; None in all others."""
+    if len(eligible) > _ADDED_IN_A_ROW:
+        return None
+    shares = zip(proposal.probabilities.tolist(), eligible, strict=True)
+    kept: list[float] = [share if may else 0.0 for share, may in shares]
+    *_, mass = accumulate(kept)
+    if not (0.0 < mass < np.inf and min(kept) >= 0.0):
+        return None
+    p = [share / mass for share in kept]
+    *_, total = accumulate(p)
+    return p if abs(total - 1.0) < _ROUNDING else None

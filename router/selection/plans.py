@@ -42,6 +42,11 @@ class Plan:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Those that were asked for."""
+    _of_moments: dict[tuple[int, tuple[ArmId, ...]], tuple[Proposal, Odds]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Those of proposals that are given again and again, by the proposal's identity: it stands
+    beside its odds, so that no other can have it meanwhile."""
 
     def odds(self, class_id: ClassId, part: SegmentId, excluded: Collection[ArmId]) -> Odds:
         """What a request is drawn by that belongs to a part of a class and must not use some arms.
@@ -66,8 +71,21 @@ class Plan:
         Raises:
             ValueError: No arm is left.
         """
-        proposal = None if self.prepared is None else _asked(self.prepared, moment, len(self.arms))
-        return Odds.of(proposal or baseline_only(self.arms), self.arms, excluded)
+        proposal = None if self.prepared is None else _proposed(self.prepared, moment)
+        if proposal is None:
+            return Odds.of(baseline_only(self.arms), self.arms, excluded)
+        key = (id(proposal), tuple(excluded))
+        known = self._of_moments.get(key)
+        if known is not None:
+            return known[1]
+        usable = _checked(proposal, len(self.arms))
+        odds = Odds.of(usable or baseline_only(self.arms), self.arms, excluded)
+        if usable is not None and not usable.probabilities.flags.writeable:
+            # What nobody can change is what the policy itself keeps and will give again.
+            if len(self._of_moments) >= MOST_ODDS:
+                self._of_moments.clear()
+            self._of_moments[key] = (proposal, odds)
+        return odds
 
     def proposal(self, class_id: ClassId, part: SegmentId = POOLED) -> Proposal:
         """The proposal for a part of a class (`router.estimates.layout.part_of`).
@@ -194,8 +212,19 @@ def idle_moment(class_id: ClassId, arms: int) -> Moment:
 
 def _asked(prepared: Prepared, moment: Moment, arms: int) -> Proposal | None:
     """What is proposed for a moment; None where that fails or cannot be drawn from."""
+    proposal = _proposed(prepared, moment)
+    return None if proposal is None else _checked(proposal, arms)
+
+
+def _proposed(prepared: Prepared, moment: Moment) -> Proposal | None:
     try:
-        proposal = prepared.propose(moment)
+        return prepared.propose(moment)
+    except _FLAWS:
+        return None
+
+
+def _checked(proposal: Proposal, arms: int) -> Proposal | None:
+    try:
         return proposal if _usable(proposal, arms) else None
     except _FLAWS:
         return None
@@ -212,9 +241,11 @@ def _proposal(policy: Policy, view: ArmView, rng: np.random.Generator) -> Propos
 
 def _usable(proposal: Proposal, arms: int) -> bool:
     p = proposal.probabilities
-    return bool(
-        p.shape == (arms,)
-        and np.all(np.isfinite(p))
-        and np.all(p >= 0)
-        and abs(float(p.sum()) - 1.0) < 1e-6  # noqa: PLR2004 - rounding of a sum of a few terms
+    if p.shape != (arms,):
+        return False
+    # In plain numbers: of a few of them each call of numpy takes longer than all of this.
+    shares: list[float] = p.tolist()
+    return (
+        all([0.0 <= share < np.inf for share in shares])  # noqa: C419 - a list is quicker
+        and abs(sum(shares) - 1.0) < 1e-6  # noqa: PLR2004 - rounding of a sum of a few terms
     )

@@ -88,8 +88,9 @@ class TenantBook:
 
     def passed_on(self, headers: Headers) -> Headers:
         """All lines but keys of ours and the gateway's word: neither is any engine's business."""
-        kept = tuple(line for line in headers if not self._ours(*line))
-        return headers if len(kept) == len(headers) else kept
+        # A list: a generator would be resumed for each line.
+        kept = [line for line in headers if not self._ours(*line)]
+        return headers if len(kept) == len(headers) else tuple(kept)
 
     def _ours(self, name: str, line: str) -> bool:
         # Most names differ in length already; lowering costs more than looking.

@@ -295,6 +295,10 @@ class Connection(asyncio.Protocol):
         """Hands the pieces that come from now on to `receive`."""
         self._receive = receive
 
+    def new_end(self) -> asyncio.Future[None]:
+        """A future of its loop; asking for the running one is a system call before Python 3.12."""
+        return self._loop.create_future()
+
     def pause(self) -> None:
         """Reads no more; may be called twice."""
         if self._transport is not None and not self._reading_paused and not self.closing:

@@ -20,6 +20,9 @@ class Carrier(Protocol):
     def deliver_to(self, receive: Receive) -> None:
         """Hands the pieces that come from now on to `receive`."""
 
+    def new_end(self) -> asyncio.Future[None]:
+        """A future of its event loop, to wait for the end with."""
+
     def pause(self) -> None:
         """Reads no more; may be called twice."""
 
@@ -80,7 +83,7 @@ class WireResponse:
                 self._carrier.deliver_to(receive)
                 self._held = False
                 self._steer()
-                self._end = asyncio.get_running_loop().create_future()
+                self._end = self._carrier.new_end()
                 await self._end
         except BaseException:
             self.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from policies.base import ContextPolicy
 from policies.knowledge import Knowledge, Moment, Ratios
 from policies.types import ArmView, ClassId, Proposal
 from router.selection import plans
@@ -197,7 +198,7 @@ class Prepares:
         return Proposal(np.array(self.answer), np.zeros(len(self.answer)))
 
 
-def context_plan(policy: Prepares) -> Plan:
+def context_plan(policy: ContextPolicy) -> Plan:
     """The plan that comes of it."""
     known = Knowledge(ARMS, {}, Ratios.none(2), Ratios.none(2))
     rng = np.random.default_rng(0)
@@ -232,3 +233,37 @@ def test_a_flawed_policy_of_moments_leaves_plain_decoding(policy: Prepares) -> N
     assert made.proposal(CHAT).probabilities.tolist() == [1.0, 0.0]
     odds = made.odds_at(Moment(CHAT, "", (1, 1), 10, (0, 0)), ())
     assert odds.probabilities == {PLAIN: 1.0, FAST: 0.0}
+
+
+class GivesAgain:
+    """A policy that always gives the same proposal."""
+
+    name = "gives again"
+
+    def __init__(self, *, writable: bool) -> None:
+        self.given = Proposal(np.array([0.25, 0.75]), np.zeros(2))
+        self.given.probabilities.setflags(write=writable)
+
+    def prepare(self, known: Knowledge, rng: np.random.Generator) -> GivesAgain:
+        """Itself."""
+        del known, rng
+        return self
+
+    def propose(self, moment: Moment) -> Proposal:
+        """The proposal, whatever the moment."""
+        del moment
+        return self.given
+
+
+def test_odds_of_what_a_policy_keeps_are_kept() -> None:
+    """By what is excluded as well, and not where the policy might still change them."""
+    moment = Moment(CHAT, "", (1, 1), 10, (0, 0))
+    made = context_plan(GivesAgain(writable=False))
+    assert made.odds_at(moment, ()) is made.odds_at(moment, {})
+    assert made.odds_at(moment, (FAST,)).probabilities == {PLAIN: 1.0, FAST: 0.0}
+    assert made.odds_at(moment, ()).probabilities == {PLAIN: 0.25, FAST: 0.75}
+    policy = GivesAgain(writable=True)
+    made = context_plan(policy)
+    assert made.odds_at(moment, ()).probabilities == {PLAIN: 0.25, FAST: 0.75}
+    policy.given.probabilities[:] = (0.5, 0.5)
+    assert made.odds_at(moment, ()).probabilities == {PLAIN: 0.5, FAST: 0.5}

@@ -27,6 +27,10 @@ class Carrier:
         """Keeps it."""
         self.receive = receive
 
+    def new_end(self) -> asyncio.Future[None]:
+        """One of the loop that runs."""
+        return asyncio.get_running_loop().create_future()
+
     def pause(self) -> None:
         """Keeps it."""
         self.told.append("pause")
