@@ -17,6 +17,7 @@ from router.admin.account import account_json
 from router.admin.costs import costs_json
 from router.admission.admission import AdmissionState
 from router.engines.identity import EngineIdentity
+from router.estimates.concerns import Concern, concerns
 from router.estimates.events import Change, Event
 from router.estimates.layout import COPYING, segment_of
 from router.estimates.segments import PartSnapshot
@@ -126,6 +127,7 @@ def route_json(state: RouteState) -> dict[str, Any]:
         "pools": [_pool_json(state, arm) for arm in snapshot.arms],
         "classes": [_class_json(state, class_id) for class_id in snapshot.classes],
         "policy_failed_for": list(plan.spoiled),
+        "concerns": [_concern_json(of) for of in concerns(snapshot)],
         "quarantines": quarantines_json(state.quality),
         "events": [
             *(_event_json(event) for event in snapshot.events),
@@ -210,6 +212,26 @@ def _replica_json(item: ReplicaState) -> dict[str, Any]:
         "draining": item.draining,
         "share": item.share,
         "gauges": _flat(item.gauges),
+    }
+
+
+def _concern_json(of: Concern) -> dict[str, Any]:
+    return {
+        "class": of.class_id,
+        "pool": of.arm.arm_id,
+        "harm": of.harm.value,
+        "gain": _flat(of.gain) if of.gain else None,
+        "tail": {"name": of.tail[0], **_flat(of.tail[1])} if of.tail else None,
+        "since": of.since,
+        "measured_since": of.measured_since,
+        "changes": [_change_json(change) for change in of.changes],
+        "tokens_per_step": of.tokens_per_step,
+        "num_speculative_tokens": of.arm.num_speculative_tokens,
+        "share": of.share,
+        "instead": {
+            "pool": of.instead,
+            "gain": _flat(of.instead_gain) if of.instead_gain else None,
+        },
     }
 
 

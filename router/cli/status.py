@@ -110,6 +110,7 @@ def _route(route: dict[str, Any]) -> RenderableType:
             title += f"  {pool['name']}: the last servers known, {pool['discovery_error']}"
     return Group(
         class_table(route, title),
+        *(_concern(of) for of in route["concerns"]),
         *_engines(route),
         *(_event(event) for event in _latest(route)),
     )
@@ -140,6 +141,32 @@ def _engine(detected: dict[str, Any]) -> str:
 
 def _latest(route: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(route["events"], key=lambda event: event["time"])[-_SHOWN_EVENTS:]
+
+
+_HARMS = {
+    "loss": "costs time in",
+    "tail": "has a bad tail in",
+    "failures": "fails more often than the baseline in",
+    "gain_lost": "saves no more time in",
+}
+
+
+def _concern(of: dict[str, Any]) -> Text:
+    """What hurts now, since when, and what would be better."""
+    line = f"{of['pool']} {_HARMS[of['harm']]} {of['class']}"
+    if of["tail"] is not None:
+        what = of["tail"]["name"].replace("_", " ").upper()
+        line += f" ({what} {of['tail']['value']:.2f} times the baseline's)"
+    elif of["gain"] is not None:
+        line += f" ({_gain(of['gain'])})"
+    if of["since"] is not None:
+        line += f" since it changed about {_time_of_day(of['since'])} UTC"
+    elif of["measured_since"] is not None:
+        line += f", without a change since {_time_of_day(of['measured_since'])} UTC at the latest"
+    better = of["instead"]
+    gain = f" ({_gain(better['gain'])})" if better["gain"] else ", the baseline"
+    line += f"; {of['class']} is better off on {better['pool']}{gain}"
+    return Text(line, "red" if of["harm"] in ("loss", "failures") else "yellow")
 
 
 def _event(event: dict[str, Any]) -> Text:

@@ -131,6 +131,13 @@ class _Window:
         """Of the blocks."""
         return list(self.blocks)
 
+    def first(self, key: tuple[ArmId, ClassId], told: NDArray[np.bool_]) -> float | None:
+        """When the first block began that tells of a cell, shape (blocks,)."""
+        for tells, (number, block) in zip(told.tolist(), self.blocks.items(), strict=True):
+            if tells and key in block.cells:
+                return number * BLOCK_S
+        return None
+
     def cell(self, key: tuple[ArmId, ClassId], told: NDArray[np.bool_]) -> CellSums:
         """One cell over the blocks that tell of it, shape (blocks,)."""
         if told.all():
@@ -307,6 +314,7 @@ class SnapshotBuilder:
                 share=window.recent.get(key, _NOTHING).n / requests if requests else None,
                 tokens=cell.plain.get("tokens"),
                 since=self._since(class_id, arm, window),
+                measured_since=window.first(key, judged.told[:, index]),
                 acceptance=acceptance_of(
                     arm,
                     cell,

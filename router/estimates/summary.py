@@ -146,6 +146,7 @@ class CellSummary:
     Attributes:
         arm_id: The arm.
         since: When it changed, so that nothing before tells of it as it is; None where it did not.
+        measured_since: When the first of its answers in the window came; None where none did.
         ended: Requests by how they ended; only those that ended well bring durations.
         held: Answers that ended well and whose durations are censored, because clients held them.
         share: Of the class's requests in the last minutes.
@@ -162,6 +163,7 @@ class CellSummary:
 
     arm_id: ArmId
     since: float | None
+    measured_since: float | None
     ended: Mapping[Status, int]
     held: int
     share: float | None

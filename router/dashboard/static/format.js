@@ -12,7 +12,7 @@ export function percent(value, { sign = false, digits = 0 } = {}) {
   return `${value < 0 ? "−" : sign ? "+" : ""}${text} %`;
 }
 
-export const figure = (value, digits = 2) => (known(value) ? value.toFixed(digits) : UNKNOWN);
+export const figure = (value, digits = 2) => (known(value) ? value.toFixed(digits).replace("-", "−") : UNKNOWN);
 
 export const count = (value) => (known(value) ? Math.round(value).toLocaleString("en") : UNKNOWN);
 
@@ -57,7 +57,7 @@ export const moment = (time) => new Date(time * 1000).toLocaleString([], {
 export const MARKS = { gain: "▲", loss: "▼", "no difference": "≈", "not enough data": "·" };
 
 // A pool may save time on the whole and still lose, because a tail is worse than the baseline's.
-export const byTail = (cell) => cell.verdict === "loss" && tellsSomething(cell.gain) && cell.gain.value > 0;
+export const byTail = (cell) => cell.verdict === "loss" && tellsSomething(cell.gain) && cell.gain.high >= 0;
 
 // One of seven steps of colour for a gain that is known; the mark says the verdict without colour.
 export function tint(cell) {

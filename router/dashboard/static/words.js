@@ -1,7 +1,7 @@
 // What happened and what is wrong, in sentences.
 
 import { h, name } from "./dom.js";
-import { figure, moment, percent } from "./format.js";
+import { bracket, figure, gainText, minute, moment, percent } from "./format.js";
 
 const RESTING = new Set(["up"]);
 
@@ -71,6 +71,49 @@ function sentence(event) {
     return [where, " is not like the rest of its class: ", name(event.pool), ` takes ${figures} it takes there, against the baseline${sure}`];
   }
   return [event.kind.replaceAll("_", " "), ": ", name(event.pool ?? ""), " on ", where];
+}
+
+const HARMS = {
+  loss: (of) => [name(of.pool), " makes ", name(of.class), ` slower: ${longer(of.gain)}`],
+  tail: (of) => [name(of.pool), " has a bad tail in ", name(of.class), `: its ${of.tail.name.replace("_", " ").toUpperCase()} is ${figure(of.tail.value)} × the baseline's ${bracket(of.tail.low, of.tail.high, figure)}`],
+  failures: (of) => [name(of.pool), " fails more often than the baseline in ", name(of.class)],
+  gain_lost: (of) => [name(of.pool), " saves no more time in ", name(of.class), `: ${gainText(of.gain)}`],
+};
+
+const longer = (gain) => `answers take ${percent(-gain.value)} longer than the baseline's ${bracket(-gain.high, -gain.low, percent)}`;
+
+function beginning(of) {
+  if (of.since !== null) return `since about ${minute(of.since)}, when it changed`;
+  return of.measured_since === null ? "" : `no change was seen: so for as long as it was measured, since ${minute(of.measured_since)} at the latest`;
+}
+
+function cause(of) {
+  const changed = (of_) => of.changes.find((change) => change.figure === of_);
+  const tau = changed("tau"), cost = changed("cost");
+  if (tau && tau.after < tau.before) return `Drafts are kept less often: ${figure(tau.before)} tokens per step became ${figure(tau.after)}.`;
+  if (cost) return `It took ${figure(cost.before)} × the baseline's time, now ${figure(cost.after)} ×; no change of acceptance was seen, so look at its servers.`;
+  if (of.tokens_per_step === null || !of.num_speculative_tokens) return "";
+  return `Of ${of.num_speculative_tokens + 1} tokens that a step checks ${figure(of.tokens_per_step)} are kept.`;
+}
+
+const LEARNS_NOTHING = new Set(["fixed", "rules"]);
+
+function remedy(of, policy) {
+  const better = [name(of.class), " is better off on ", name(of.instead.pool), of.instead.gain ? ` (${gainText(of.instead.gain)})` : ", the baseline"];
+  const gets = of.share === null ? "" : `; it had ${percent(of.share)} of the class in the last minutes`;
+  return [...better, gets, LEARNS_NOTHING.has(policy) ? `, and policy ${policy} leaves it so` : "", "."];
+}
+
+export function concernsPanel(view) {
+  const { route } = view;
+  return h("section", { class: "panel", "data-key": "concerns" },
+    h("h2", null, "Needs attention"),
+    route.concerns.length
+      ? h("ul", { class: "plain" }, route.concerns.map((of) => h("li", { "data-key": `${of.class}|${of.pool}` },
+        h("span", { class: of.harm === "loss" || of.harm === "failures" ? "badge bad" : "badge warn" }, of.harm.replace("_", " ")), " ",
+        h("b", null, HARMS[of.harm](of)), "; ", beginning(of), ". ", cause(of), " ", remedy(of, route.policy), " ",
+        h("a", { href: view.link("classes", of.class, of.pool), "aria-label": `Look at ${of.class} on ${of.pool}` }, "look"))))
+      : h("p", { class: "quiet" }, "No pool is known to lose in any class, and none has lost a gain."));
 }
 
 export const kindText = (kind) => kind.replaceAll("_", " ");

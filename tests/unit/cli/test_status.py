@@ -45,8 +45,12 @@ def shown(*events: dict[str, Any], states: tuple[str, ...] = ()) -> str:
     return route_shown(pools if states else [], *events)
 
 
-def route_shown(pools: list[dict[str, Any]], *events: dict[str, Any]) -> str:
-    """What is printed of a route with these pools and events."""
+def route_shown(
+    pools: list[dict[str, Any]],
+    *events: dict[str, Any],
+    concerns: tuple[dict[str, Any], ...] = (),
+) -> str:
+    """What is printed of a route with these pools, events and concerns."""
     route = {"model": "m", "policy": "thompson", "baseline": "plain", "pools": pools, "classes": []}
     state = {
         "version": "1",
@@ -56,7 +60,7 @@ def route_shown(pools: list[dict[str, Any]], *events: dict[str, Any]) -> str:
         "admission": ADMISSION,
         "config": None,
         "workers": [{"number": 0, "answers": True}],
-        "routes": [{**route, "events": list(events)}],
+        "routes": [{**route, "events": list(events), "concerns": list(concerns)}],
     }
     console = Console(width=400, record=True, file=StringIO())
     console.print(render_state(state))
@@ -125,6 +129,31 @@ def test_engines_and_what_is_wrong_with_them_are_lines_too() -> None:
     assert "engines  plain: vllm 0.32.0" in kept
     assert "plain/0: it is not so" in kept
     assert "fast: they differ" in kept
+
+
+def test_what_hurts_is_a_line_with_what_is_better() -> None:
+    """Whether it changed, and then since when, or was so all along."""
+    loss = {"value": -0.72, "low": -0.86, "high": -0.59}
+    concern: dict[str, Any] = {
+        "class": "code_gen",
+        "pool": "dflash",
+        "harm": "loss",
+        "gain": loss,
+        "tail": None,
+        "since": 43_200.0,
+        "measured_since": 43_200.0,
+        "instead": {"pool": "mtp", "gain": {"value": 0.59, "low": 0.56, "high": 0.62}},
+    }
+    line = route_shown([], concerns=(concern,))
+    assert "dflash costs time in code_gen (-72%" in line
+    assert "since it changed about 12:00 UTC; code_gen is better off on mtp (+59%" in line
+    tail = {"name": "ttft_p95", "value": 2.0, "low": 1.4, "high": 3.0}
+    slow = {**concern, "harm": "tail", "tail": tail, "since": None}
+    slow["instead"] = {"pool": "plain", "gain": None}
+    line = route_shown([], concerns=(slow,))
+    assert "dflash has a bad tail in code_gen (TTFT P95 2.00 times the baseline's)" in line
+    assert "without a change since 12:00 UTC at the latest" in line
+    assert "better off on plain, the baseline" in line
 
 
 def test_a_drift_is_a_line_with_before_and_after() -> None:

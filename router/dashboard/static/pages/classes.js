@@ -34,7 +34,7 @@ function heat(view) {
         h("th", { scope: "row" }, name(entry.class)),
         entry.cells.map((cell) => heatCell(view, entry, cell)),
         h("td", { class: "number" }, count(entry.requests)))), { class: "heat" }),
-    h("div", { class: "legend" }, [["gain3", "▲ gain"], ["same", "≈ no difference"], ["loss3", "▼ loss"], ["loss1", "▼ tail: saves time on the whole, but a slowest percentile is worse than the baseline's"], ["open", "· not enough data"]].map(([kind, text]) =>
+    h("div", { class: "legend" }, [["gain3", "▲ gain"], ["same", "≈ no difference"], ["loss3", "▼ loss"], ["loss1", "▼ tail: not surely slower on the whole, but a slowest percentile is worse than the baseline's"], ["open", "· not enough data"]].map(([kind, text]) =>
       h("span", null, h("i", { class: kind }), text))));
 }
 

@@ -4,12 +4,13 @@ import { place, poolColour, stacked, timeTicks, update } from "../chart.js";
 import { empty, h, name } from "../dom.js";
 import { UNKNOWN, bracket, byTail, clock, count, day, figure, gainText, percent, seconds, signed, span, tellsSomething } from "../format.js";
 import { forest } from "../pictures.js";
-import { eventItem, newestFirst } from "../words.js";
+import { concernsPanel, eventItem, newestFirst } from "../words.js";
 
 export const title = "Overview";
 export const ranged = true;
 const EVENTS = 6;
 const LOSERS = 3;
+const SERVES = 0.1;
 
 const tile = (label, value, more, bad = false) => h("div", { class: bad ? "tile bad" : "tile", "data-key": label },
   h("div", { class: "label" }, label), h("div", { class: "value" }, value), h("div", { class: "more" }, more));
@@ -29,28 +30,31 @@ function savedTile({ saved_today: today }) {
   const speed = today.tokens_per_s;
   return tile("Saved today", spent(of.value), [
     `${bracket(of.low, of.high, spent)} of waiting for ${count(today.answers)} answers; ${signed(today.gain.value)} ${bracket(today.gain.low, today.gain.high, signed)}`,
-    speed ? `; ${figure(speed.value, 1)} ${bracket(speed.low, speed.high, (value) => figure(value, 1))} tokens/s more` : "",
+    speed ? `; ${figure(Math.abs(speed.value), 1)} ${bracket(...(speed.value < 0 ? [-speed.high, -speed.low] : [speed.low, speed.high]), (value) => figure(value, 1))} tokens/s ${speed.value < 0 ? "fewer" : "more"}` : "",
     today.not_compared ? `; ${count(today.not_compared)} answers without a baseline to compare with` : "",
   ], of.value < 0);
 }
 
 function holdoutTile({ holdout }) {
   const gain = holdout?.gain;
-  return tile("Against the holdout", gain ? signed(gain.value) : UNKNOWN,
+  const sure = gain && (gain.low > 0 || gain.high < 0);
+  return tile("Against the holdout", sure ? signed(gain.value) : gain ? "too few to say" : UNKNOWN,
     !holdout ? "not looked at yet" : [gain ? `${bracket(gain.low, gain.high, signed)} of the time; ` : "not enough data; ",
       `${count(holdout.held_out)} held out in ${holdout.month}, ${count(holdout.others)} not`], gain?.high < 0);
 }
 
-// The tail that is surely worst against the baseline's, among the pools that serve most of their class.
+// The tail that is surely worst against the baseline's, among pools that serve a tenth of their class and more.
 function tailTile(view, route) {
   let worst = null;
   for (const entry of route.classes) {
-    const serves = entry.cells.reduce((most, cell) => ((cell.share ?? 0) > (most?.share ?? 0) ? cell : most), null);
-    for (const [tail, ratio] of Object.entries(serves?.tail_ratios ?? {})) {
-      if (ratio && ratio.low !== null && (!worst || ratio.low > worst.ratio.low)) worst = { tail, ratio, entry, cell: serves };
+    for (const cell of entry.cells.filter((of) => (of.share ?? 0) >= SERVES)) {
+      for (const [tail, ratio] of Object.entries(cell.tail_ratios ?? {})) {
+        if (ratio && ratio.low !== null && (!worst || ratio.low > worst.ratio.low)) worst = { tail, ratio, entry, cell };
+      }
     }
   }
-  if (!worst) return tile("Worst tail", UNKNOWN, "not enough data on the tails of the pools that serve most");
+  if (!worst) return tile("Worst tail", UNKNOWN, "not enough data on the tails of the pools that serve");
+  if (worst.ratio.low <= 1) return tile("Worst tail", "none", "no slowest percentile is surely worse than the baseline's");
   const { tail, ratio, entry, cell } = worst;
   return tile("Worst tail", `${figure(ratio.value)} ×`, [`${bracket(ratio.low, ratio.high, figure)} ${tail.replace("_", " ").toUpperCase()} of `,
     h("a", { href: view.link("classes", entry.class, cell.pool) }, name(entry.class), " on ", name(cell.pool))], ratio.low > 1.1);
@@ -77,14 +81,14 @@ export function render(view) {
     tailTile(view, route),
     tile("Requests per second", figure(past?.requests_per_s.at(-1) ?? null), past ? `over ${span(past.step_s)}` : ""),
     tile("In flight", count(state.admission?.in_flight), `${count(state.admission?.waiting)} waiting for a place`),
-    tile("Pools that gain", `${verdicts("gain")} ▲`, [`${verdicts("loss")} ▼ lose, ${verdicts("no difference")} ≈ same, ${verdicts("not enough data")} open`, ...losers(view, route)]),
+    tile("Pools × classes", `${verdicts("gain")} ▲ gain`, [`${verdicts("no difference")} ≈ same, ${verdicts("not enough data")} open, ${verdicts("loss")} ▼ lose`, ...losers(view, route)]),
     tile("Servers that answer", `${up} / ${servers.length}`, `${route.pools.length} pools`, up < servers.length),
     tile("Store", state.store.up ? "up" : "away", `estimates ${seconds(state.store.snapshot_age_s)} old`, !state.store.up),
     tile("Workers", `${state.workers.filter((of) => of.answers).length} / ${state.workers.length}`, `window ${span(state.window_s)}`, state.workers.some((of) => !of.answers)));
   if (!route.classes.length) {
     return [tiles, empty("No traffic yet", "Point an OpenAI client at ", h("code", null, `${state.data_url}/v1`), " with the model ", name(route.model), "; figures appear with the first answers.")];
   }
-  return [tiles,
+  return [concernsPanel(view), tiles,
     h("div", { class: "grid" },
       h("section", { class: "panel w6", "data-key": "share" }, place("overview-share", "Share of requests by pool")),
       h("section", { class: "panel w6", "data-key": "rate" }, place("overview-rate", "Requests per second")),
@@ -104,7 +108,7 @@ export function render(view) {
         h("h2", null, "Events", h("a", { class: "quiet", href: "#/events" }, "all")),
         route.events.length
           ? h("ul", { class: "plain" }, newestFirst(route.events).slice(0, EVENTS).map((event) => eventItem(view, event)))
-          : empty("Nothing to report", "A drift, a segment that differs or a class that is two kinds of work will be told here.")),
+          : empty("Nothing has changed", "A drift, a segment that differs or a class that is two kinds of work will be told here.")),
       h("section", { class: "panel w6", "data-key": "tpot" }, place("overview-tpot", "Time per output token, p95", "all classes")),
       h("section", { class: "panel w6", "data-key": "ttft" }, place("overview-ttft", "Time to first token, p95", "all classes")))];
 }

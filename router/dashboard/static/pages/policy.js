@@ -6,6 +6,7 @@ import { empty, h, name, table } from "../dom.js";
 import { byTail, count, gainText, percent } from "../format.js";
 import { bars } from "../pictures.js";
 import { polled } from "../polled.js";
+import { concernsPanel } from "../words.js";
 
 export const title = "Policy";
 const AGAIN_MS = 3000;
@@ -87,6 +88,7 @@ export function render(view) {
   const asked = polled(view, "api/beliefs", AGAIN_MS);
   const told = new Map(asked.value?.routes.find((of) => of.model === route.model)?.classes.map((of) => [of.class, of]) ?? []);
   return [
+    route.concerns.length ? concernsPanel(view) : null,
     asked.error ? h("p", { class: "alert warn" }, `Beliefs cannot be shown: ${asked.error}`) : null,
     h("p", { class: "quiet" }, "Probability with which the next request of a class goes to each pool on an idle fleet, and what is known and believed of that pool. Reasons of one request are on ", h("a", { href: "#/explain" }, "Explain"), "."),
     h("div", { class: "grid" }, route.classes.map((entry) => classPanel(view, entry, told.get(entry.class)))),

@@ -3,6 +3,7 @@
 import { empty, h, name, table } from "../dom.js";
 import { UNKNOWN, count, figure, moment, percent, span } from "../format.js";
 import { again, polled } from "../polled.js";
+import { concernsPanel } from "../words.js";
 
 export const title = "Recommend";
 const PATH = "api/recommend";
@@ -57,7 +58,7 @@ function changes(caption, rows) {
   if (!rows.length) return null;
   return [h("h3", null, caption), table(caption, ["Change", { text: "Saves", numeric: true }, ""], rows.map((of) =>
     h("tr", { "data-key": of.what }, h("th", { scope: "row" }, name(of.what)), h("td", { class: "number" }, gainOf(of.gain)),
-      h("td", null, of.shown ? h("span", { class: "badge good" }, "worth it") : h("span", { class: "badge" }, "not beyond doubt"),
+      h("td", null, of.shown ? h("span", { class: "badge good" }, "worth it") : h("span", { class: "badge" }, of.gain.high < 0 ? "would lose" : "not beyond doubt"),
         of.outside ? h("span", { class: "badge warn" }, "at loads not seen") : null))), { class: "advice" })];
 }
 
@@ -81,8 +82,11 @@ export function render(view) {
     told.value ? `By what was known at ${moment(told.value.time)}, over ${span(told.value.window_s)}; as `  : "Reckoning; with many pools and classes this takes some seconds … as ",
     h("code", null, "specroute recommend"), " says it. ",
     h("button", { type: "button", class: "small", "data-act": "anew", disabled: told.loading }, told.loading ? "Reckoning …" : "Reckon again"));
+  const changed = view.route.concerns.filter((of) => of.since !== null);
   return [
+    view.route.concerns.length ? concernsPanel(view) : null,
     head,
+    changed.length ? h("p", { class: "alert warn" }, "What follows is of the whole window, so of the time before ", changed.map((of, index) => [index ? ", " : "", name(of.pool), " in ", name(of.class)]), " changed, too.") : null,
     told.error ? h("p", { class: "alert", role: "alert" }, told.error) : null,
     made ? [fleetPanel(made), h("div", { class: "grid", "data-key": "pools" }, made.pools.map(poolPanel)),
       made.pools.length ? null : empty("No pool of this route drafts", "Add one with a method that speculates to the configuration.")] : null,
