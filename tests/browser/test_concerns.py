@@ -81,9 +81,9 @@ async def test_what_hurts_is_said_in_words(open_shop: Open) -> None:
     assert "since about 12:00, when it changed" in changed
     assert "5.28 tokens per step became 1.09" in changed
     assert "better off on ngram (+59 % [+56 %, +62 %])" in changed
-    assert "33 % of the class" in changed
-    assert "policy fixed leaves it so" in changed
-    assert "no change was seen: so for as long as it was measured" in never
+    assert "eagle3 had 33 % of the class" in changed
+    assert "policy fixed leaves it so: change routes[].policy" in changed
+    assert "no change was seen: it was so all through the last" in never
     assert "Of 13 tokens that a step checks 1.67 are kept" in never
     assert "better off on plain, the baseline" in never
     assert "its TTFT P95 is 2.00 × the baseline's [1.40, 3.00]" in tail

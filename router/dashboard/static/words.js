@@ -1,7 +1,7 @@
 // What happened and what is wrong, in sentences.
 
 import { h, name } from "./dom.js";
-import { bracket, figure, gainText, minute, moment, percent } from "./format.js";
+import { bracket, figure, gainText, minute, moment, percent, span } from "./format.js";
 
 const RESTING = new Set(["up"]);
 
@@ -82,9 +82,15 @@ const HARMS = {
 
 const longer = (gain) => `answers take ${percent(-gain.value)} longer than the baseline's ${bracket(-gain.high, -gain.low, percent)}`;
 
-function beginning(of) {
+const EDGE_S = 300; // what began near the window's edge may have begun before it
+
+function beginning(of, state) {
   if (of.since !== null) return `since about ${minute(of.since)}, when it changed`;
-  return of.measured_since === null ? "" : `no change was seen: so for as long as it was measured, since ${minute(of.measured_since)} at the latest`;
+  if (of.measured_since === null) return "no change was seen";
+  const edge = state.time - state.window_s + EDGE_S;
+  return of.measured_since < edge
+    ? `no change was seen: it was so all through the last ${span(state.window_s)}, and perhaps before`
+    : `no change was seen: it was so since it was first measured, at ${minute(of.measured_since)}`;
 }
 
 function cause(of) {
@@ -100,8 +106,8 @@ const LEARNS_NOTHING = new Set(["fixed", "rules"]);
 
 function remedy(of, policy) {
   const better = [name(of.class), " is better off on ", name(of.instead.pool), of.instead.gain ? ` (${gainText(of.instead.gain)})` : ", the baseline"];
-  const gets = of.share === null ? "" : `; it had ${percent(of.share)} of the class in the last minutes`;
-  return [...better, gets, LEARNS_NOTHING.has(policy) ? `, and policy ${policy} leaves it so` : "", "."];
+  const gets = of.share === null ? "" : ["; ", name(of.pool), ` had ${percent(of.share)} of the class in the last minutes`];
+  return [...better, gets, LEARNS_NOTHING.has(policy) ? [", and policy ", h("code", null, policy), " leaves it so: change ", h("code", null, "routes[].policy")] : "", "."];
 }
 
 export function concernsPanel(view) {
@@ -111,7 +117,7 @@ export function concernsPanel(view) {
     route.concerns.length
       ? h("ul", { class: "plain" }, route.concerns.map((of) => h("li", { "data-key": `${of.class}|${of.pool}` },
         h("span", { class: of.harm === "loss" || of.harm === "failures" ? "badge bad" : "badge warn" }, of.harm.replace("_", " ")), " ",
-        h("b", null, HARMS[of.harm](of)), "; ", beginning(of), ". ", cause(of), " ", remedy(of, route.policy), " ",
+        h("b", null, HARMS[of.harm](of)), "; ", beginning(of, view.state), ". ", cause(of), " ", remedy(of, route.policy), " ",
         h("a", { href: view.link("classes", of.class, of.pool), "aria-label": `Look at ${of.class} on ${of.pool}` }, "look"))))
       : h("p", { class: "quiet" }, "No pool is known to lose in any class, and none has lost a gain."));
 }
