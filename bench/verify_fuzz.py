@@ -112,6 +112,9 @@ def _kinds(played: Dialogue, exchange: Exchange) -> Iterator[str]:
         "request in chunks": request.chunking,
         "answer in chunks": answer.framing == "chunked",
         "answer ended by its connection": answer.framing == "close",
+        "held answer ended by its connection": request.record
+        and answer.framing == "close"
+        and not answer.event_stream,
         "1xx before the answer": answer.interim,
         "error in place of a stream": answer.early_error,
         "Expect: 100-continue": request.expects,

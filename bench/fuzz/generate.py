@@ -257,7 +257,7 @@ def _answer(rng: Random, facts: EndpointFacts, request: Request, *, calm: bool) 
     answer = replace(
         answer,
         lines=tuple(lines),
-        framing=_framing(rng, answer, calm=calm),
+        framing=_framing(rng, answer, calm=calm, record=request.record),
         chunking=_chunking(rng, size, [len(part.sent) for part in answer.parts]),
         interim=tuple(rng.sample(_INTERIM, rng.choice((0, 0, 0, 0, 0, 0, 0, 1, 2)))),
     )
@@ -352,13 +352,15 @@ def _early(rng: Random, dialect: str, answer: Answer) -> Answer:
     return replace(answer, parts=(part, *rest), early_error=(status, body))
 
 
-def _framing(rng: Random, answer: Answer, *, calm: bool) -> Framing:
+def _framing(rng: Random, answer: Answer, *, calm: bool, record: bool) -> Framing:
     if answer.status in {204, 304}:
         return "bare"
     chance = rng.random()
     if answer.event_stream:
         return "close" if chance < 0.1 and not calm else "length" if chance < 0.2 else "chunked"
-    return "close" if chance < 0.08 and not calm else "chunked" if chance < 0.3 else "length"
+    # An answer that is held and ended by its connection may be whole or cut: a matter of its own.
+    closes = 0.5 if record else 0.08
+    return "close" if chance < closes and not calm else "chunked" if chance < 0.3 else "length"
 
 
 # --- Ends and cuts --------------------------------------------------------------------------------

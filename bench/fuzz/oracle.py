@@ -147,6 +147,9 @@ def _whole_faults(exchange: Exchange, got: Got, body: bytes, *, ended: bool) -> 
         yield from _early_faults(exchange, got, answer.early_error)
         return
     bodiless = request.method == "HEAD" or answer.status in {204, 304}
+    if answer.framing == "close" and _is_held(exchange) and _may_be_cut(body):
+        yield from _cut_held_faults(got)
+        return
     read = _is_read(exchange)
     if answer.framing == "close" and read and not ended and not bodiless:
         yield from _unended_faults(exchange, got, body)
@@ -162,6 +165,14 @@ def _whole_faults(exchange: Exchange, got: Got, body: bytes, *, ended: bool) -> 
         yield f"the answer is not whole: {got.end or 'open'}"
     if got.framing == "close" and got.end != "eof":
         yield f"ended by {got.end or 'nothing'}"
+
+
+def _cut_held_faults(got: Got) -> Iterator[str]:
+    """Of a held answer of success whose connection has ended before its object: it is none."""
+    if got.status != 502 or dict(got.lines).get("x-specroute-reason") != "upstream_protocol":
+        yield f"status line {got.start!r} for a held answer that was cut"
+    if not got.complete or not _is_error(got.body):
+        yield f"an error that is none: {got.body[:200]!r}"
 
 
 def _unended_faults(exchange: Exchange, got: Got, body: bytes) -> Iterator[str]:
@@ -301,7 +312,20 @@ def _is_held(exchange: Exchange) -> bool:
     json_kind = kind.partition(";")[0].strip().lower()
     coded = any(name.lower() == "content-encoding" for name, _ in exchange.answer.lines)
     is_json = json_kind == "application/json" or json_kind.endswith("+json")
-    return exchange.request.record and exchange.marked and is_json and not coded
+    succeeds = exchange.answer.status < 300
+    return exchange.request.record and exchange.marked and is_json and not coded and succeeds
+
+
+def _may_be_cut(body: bytes) -> bool:
+    """Whether it is the beginning of an object, perhaps none of it, and no whole one."""
+    begun = body.strip(b" \t\r\n")
+    if begun and not begun.startswith(b"{"):
+        return False
+    try:
+        json.loads(begun)
+    except ValueError:
+        return True
+    return False
 
 
 def _shown(exchange: Exchange, body: bytes) -> bytes:

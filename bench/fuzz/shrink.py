@@ -12,7 +12,12 @@ Fails = Callable[[Dialogue], Awaitable[bool]]
 
 _PLAIN_REQUEST = Request("POST", "/")
 _PLAIN_ANSWER = Answer()
-_KEPT = frozenset(("method", "target", "body", "forwarded", "strips", "ended", "status"))
+_KEPT = frozenset(
+    (
+        *("method", "target", "body", "forwarded", "strips", "record", "announces"),
+        *("ended", "status"),
+    )
+)
 """Members whose values depend on each other, or without which it is another case."""
 
 

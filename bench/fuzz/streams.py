@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -123,7 +124,7 @@ def stream(
         parts += map(_same, _END.get(dialect, _done)(writer))
     elif rng.random() < 0.3:
         parts.append(_same(b"data: {"))
-    return tuple(parts)
+    return _with_whole_ends(parts)
 
 
 def early_error(rng: Random, dialect: str) -> tuple[Part, int, bytes]:
@@ -166,6 +167,19 @@ def with_record(rng: Random, body: bytes) -> bytes:
     if rng.random() < 0.5:
         return b"{" + added + b"," + body[1:]
     return body[:-1] + b"," + added + b"}"
+
+
+def _with_whole_ends(parts: Sequence[Part]) -> tuple[Part, ...]:
+    r"""A LF behind a CR is the second half of one line's end: it goes where the event before goes.
+
+    >>> _with_whole_ends([Part(b"data: 1\r\r", b""), _same(b"\n")])[1]
+    Part(sent=b'\n', shown=b'')
+    """
+    whole = list(parts)
+    for index, (before, part) in enumerate(pairwise(parts), 1):
+        if not before.shown and before.sent.endswith(b"\r") and part.shown.startswith(b"\n"):
+            whole[index] = Part(part.sent, part.shown[1:])
+    return tuple(whole)
 
 
 def _same(event: bytes) -> Part:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from router.endpoints.table import FACTS
-from router.engines.base import Ask
+from router.engines.base import NOTHING_ASKED, Ask
 from router.errors import Reason, RequestError
 from router.fleet.model import PoolFacts, Replica
 from router.fleet.state import Lease
@@ -21,6 +21,7 @@ from router.relay.whole import HeldHarvest, PassThrough
 from router.types import AttemptEnd, Headers, RequestContext
 
 _OK = 200
+_REDIRECT = 300
 _BOM = b"\xef\xbb\xbf"
 _WITHOUT_BODY = frozenset((204, 304))
 
@@ -82,7 +83,8 @@ class Transfer:
                 content_type=header(response.headers, "content-type") or "",
                 content_encoding=header(response.headers, "content-encoding") or "",
                 markers=pool.adapter.markers,
-                ask=ask,
+                # Only success brings what was asked for: an error is passed on as it comes.
+                ask=ask if response.status < _REDIRECT else NOTHING_ASKED,
                 rule=pool.adapter.step_rule if ctx.request.stream else None,
             )
         self.copy: StreamCopy | None = None

@@ -13,6 +13,8 @@ from router.errors import RequestError
 MAX_WHOLE_BYTES = 4 * 1024 * 1024
 """A whole answer beyond this size is forwarded without being read."""
 
+_BLANKS = b" \t\r\n"
+
 
 class PassThrough:
     """Forwards what cannot be read: compressed content, or what no engine says.
@@ -139,14 +141,18 @@ class HeldHarvest(WholeHarvest):
         return b"" if self._parts is not None else b"".join((*held, data))
 
     def finish(self) -> bytes:
-        """The body without the member; one that is no JSON object is broken, perhaps cut."""
+        """The body without the member.
+
+        One that is no JSON object is broken. It may have been cut where it is empty or begins as
+        one; what begins in another way came as it was meant, and is passed on.
+        """
         if self._parts is None:
             self.complete = True
             return b""
         body = b"".join(self._parts)
         self._members = json_object(body)
-        self.complete = self._members is not None
-        self.broken = not self.complete
+        self.broken = self._members is None
+        self.complete = not (self.broken and (body.lstrip(_BLANKS) or b"{").startswith(b"{"))
         self._parts = []
         if not holds_record_alone(self._members, self._record):
             return body

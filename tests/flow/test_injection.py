@@ -245,3 +245,41 @@ async def test_a_held_answer_that_was_cut_is_no_answer(
     assert (reply.status, reply.body) == (200, sglang_whole(record=False))
     line = await only_decision(app)
     assert (line["arm"], line["served_by"]) == ("fast", "plain")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        ("400 Bad Request", b""),
+        ("307 Temporary Redirect", b""),
+        ("422 x", b'{"error": {"mess'),
+        ("200 OK", b"\xa0"),
+    ],
+)
+async def test_what_was_not_asked_for_is_passed_on_as_it_came(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, status: str, body: bytes
+) -> None:
+    """Ended by its connection, an error may be empty, and rubbish was never an answer that is cut."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nX-A: b\r\n\r\n".encode()
+    plain.always(lambda _: [send(head + body), close()])
+    app = await start(config_of(pool("plain", plain, engine="sglang"), folder=tmp_path))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.body) == (int(status[:3]), body)
+    assert len(plain.requests) == 1
+
+
+async def test_a_held_answer_of_which_nothing_came_is_tried_elsewhere(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """An engine that ends between head and body has said 200, and given no answer."""
+    fast.always(
+        lambda _: [send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"), close()]
+    )
+    plain.always(wire.whole(sglang_whole(record=True)))
+    pools = (
+        pool("plain", plain, engine="sglang"),
+        pool("fast", fast, engine="sglang", method="ngram"),
+    )
+    app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")))
+    reply = await ask(app.data_url, request_bytes(wire.chat()))
+    assert (reply.status, reply.body) == (200, sglang_whole(record=False))

@@ -293,6 +293,16 @@ def test_exactly_what_we_asked_for_is_taken_out(
     assert run(harvest, cut(sent, at)) == kept.replace(b"\n", end)
 
 
+@given(points(300), st.sampled_from([RECORD, USAGE]))
+def test_a_line_feed_behind_a_carriage_return_goes_with_its_event(
+    at: list[int], taken_out: bytes
+) -> None:
+    """The two are the end of one line, however the network cuts."""
+    sent = TEXT + taken_out.replace(b"\n\n", b"\r\r") + b"\n" + DONE
+    harvest = sglang_stream(usage=True, record=True)
+    assert run(harvest, cut(sent, at)) == TEXT + DONE
+
+
 @given(st.sampled_from([b"", b"x"]), points(300))
 def test_a_record_beside_other_figures_leaves_them(text: bytes, at: list[int]) -> None:
     """Should a version ever write it so, the rest of the event is not lost."""

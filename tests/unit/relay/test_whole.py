@@ -50,7 +50,24 @@ def test_any_other_body_stays_as_it_is(data: bytes, at: list[int]) -> None:
     harvest = HeldHarvest(NAME)
     assert passed(harvest, cut(data, at)) == data
     assert not harvest.changed
-    assert harvest.broken is not harvest.complete
+    assert harvest.broken
+    assert harvest.complete is (data.strip(b" \t\r\n")[:1] not in {b"", b"{"})
+
+
+@pytest.mark.parametrize("data", [b"", b"\n ", b"{", b' {"a":1,"sglext":{', b'{"a":{}'])
+def test_the_beginning_of_an_object_may_have_been_cut(data: bytes) -> None:
+    """Nothing of it is the least of them."""
+    harvest = HeldHarvest(NAME)
+    assert passed(harvest, [data] if data else []) == data
+    assert (harvest.broken, harvest.complete) == (True, False)
+
+
+@pytest.mark.parametrize("data", [b"\xa0", b"no such thing", b"[1,", b"<html>"])
+def test_rubbish_is_rubbish_and_no_cut(data: bytes) -> None:
+    """No more bytes would have made an object of it."""
+    harvest = HeldHarvest(NAME)
+    assert passed(harvest, [data]) == data
+    assert (harvest.broken, harvest.complete) == (True, True)
 
 
 @pytest.mark.parametrize(
