@@ -57,7 +57,7 @@ class Writer:
             fields += [("data", dumped[:half]), ("data", dumped[half:])]
         else:
             fields.append(("data", dumped))
-        if rng.random() < 0.03:
+        if rng.random() < 0.03 and not self.plain:
             fields.append(("retry", "10"))
         lines = [f"{name}:{self._space}{value}" for name, value in fields]
         if not self.plain and rng.random() < 0.03:
