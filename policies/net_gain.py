@@ -36,6 +36,8 @@ _PROMPT_S: Final = 5e-5
 _TAIL: Final = 3.0
 """Times the usual TTFT at which the price of a wait is half of what it comes to. In the worlds of
 docs/world.md the 99th percentile of plain decoding is 2.6 to 5.6 times it."""
+_FAR: Final = 1e6
+"""Times that, beyond which a wait is as far as it can be; absurd figures are no larger."""
 _RESIDUAL_SD: Final = 0.08
 """What the product of step time and tokens per step misses of a class on an arm. Judgement."""
 _LOOKUP: Final = frozenset(("ngram", "suffix"))
@@ -191,7 +193,8 @@ class NetGainPlan:
         own, others = np.array(self._prompts(asked))[:, :, None]
         first += own
         # Seconds count more the longer a wait is, so that those pay who would be in the tail.
-        far = np.square(first * self._per_tail)
+        far = np.minimum(first * self._per_tail, _FAR)
+        far *= far
         far /= 1.0 + far
         first *= 1.0 + self._p.patience * far
         first += others
