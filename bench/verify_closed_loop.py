@@ -124,7 +124,7 @@ def tables(requests: int = ROUND, seed: int = 0, cases: Sequence[tuple[str, floa
     loops = [uvloop.run(closed_loop(name, speed, requests, seed)) for name, speed in cases]
     header = (
         "world", "simulated seconds in a second", "plain e2e, model", "plain e2e, HTTP",
-        "oracle gains", "gain, model", "gain, HTTP", "points apart", "within 5", "answered",
+        "oracle gains", "gain, model", "gain, HTTP", "points apart", "at most 5 below", "answered",
         "failed", "sent late by at most",
     )  # fmt: skip
     rows = [

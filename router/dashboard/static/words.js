@@ -94,7 +94,7 @@ function beginning(of, state) {
 }
 
 function cause(of) {
-  const changed = (of_) => of.changes.find((change) => change.figure === of_);
+  const changed = (what) => of.changes.find((change) => change.figure === what);
   const tau = changed("tau"), cost = changed("cost");
   if (tau && tau.after < tau.before) return `Drafts are kept less often: ${figure(tau.before)} tokens per step became ${figure(tau.after)}.`;
   if (cost) return `It took ${figure(cost.before)} × the baseline's time, now ${figure(cost.after)} ×; no change of acceptance was seen, so look at its servers.`;
