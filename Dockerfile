@@ -1,15 +1,16 @@
-# Two stages: pinned, hashed packages are installed in the first, the second has no installer's
-# leftovers and runs as nobody in particular.
+# Two stages: pinned, hashed packages are installed in the first, where the classifier is made machine
+# code as well (to which its compiler reads the types of what is imported); the second has no installer's or compiler's leftovers and runs as nobody in particular.
 FROM python:3.13-slim AS build
 WORKDIR /src
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY requirements/run.txt requirements/build.txt requirements/
 RUN python -m venv /opt/specroute \
  && /opt/specroute/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt \
- && pip install --no-cache-dir --require-hashes -r requirements/build.txt
+ && pip install --no-cache-dir --require-hashes -r requirements/build.txt -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY router router
 COPY policies policies
-RUN pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
+RUN HATCH_BUILD_HOOK_ENABLE_MYPYC=1 pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
  && /opt/specroute/bin/pip install --no-cache-dir --no-deps /dist/*.whl
 
 FROM python:3.13-slim

@@ -11,9 +11,12 @@ DURATION ?=
 # Labelled request bodies for `make bench-classifier`: a folder with train.jsonl and dev.jsonl.
 PROMPTS ?= ../shared/data/prompts
 ARGS ?=
+# Anything here, and benches run with the classifier as machine code.
+COMPILED ?=
+BENCH := $(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. )$(BIN)/python
 DEMO_FLAGS := $(if $(DURATION),--duration $(DURATION),) $(ARGS)
 
-.PHONY: help demo test test-clients report-clients verify check lint types imports unit pure bench bench-classifier bench-path lock reference clean
+.PHONY: help demo test test-clients report-clients verify check lint types imports unit pure bench bench-classifier bench-path wheel lock reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -83,11 +86,16 @@ $(VENV)/bench-ok: requirements/bench.txt | $(VENV)/dev-ok
 	@$(PIP) --require-hashes -r requirements/bench.txt
 	@touch $@
 
-bench-classifier: $(VENV)/bench-ok ## Quality of the classifier on sources left out, and its cost
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.classifier $(PROMPTS)
+bench-classifier: $(VENV)/bench-ok $(if $(COMPILED),wheel) ## Quality of the classifier on sources left out, and its cost
+	@OPENBLAS_NUM_THREADS=1 $(BENCH) -m bench.classifier $(PROMPTS)
 
-bench-path: $(VENV)/dev-ok ## Microseconds of each stage of a request, and what a flush costs
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.path
+bench-path: $(VENV)/dev-ok $(if $(COMPILED),wheel) ## Microseconds of each stage of a request, and what a flush costs
+	@OPENBLAS_NUM_THREADS=1 $(BENCH) -m bench.path
+
+wheel: $(VENV)/dev-ok ## A wheel for this machine with the classifier as machine code; needs a C compiler
+	@rm -rf build/wheel build/compiled dist/specroute-*.whl && mkdir -p build/wheel && cp -r router policies pyproject.toml README.md LICENSE build/wheel
+	@cd build/wheel && HATCH_BUILD_HOOK_ENABLE_MYPYC=1 ../../$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir ../../dist .
+	@$(PIP) --no-deps --upgrade --target build/compiled dist/specroute-*.whl && ls dist/specroute-*.whl
 
 reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and docs/configuration.md anew
 	$(BIN)/python -m router.config.reference .
@@ -95,11 +103,11 @@ reference: $(VENV)/dev-ok ## Write config/specroute.yaml, its JSON Schema and do
 lock: $(VENV)/dev-ok ## Resolve requirements/*.txt anew from pyproject.toml
 	$(PIP) uv
 	$(LOCK) pyproject.toml -o requirements/run.txt
-	$(LOCK) --group build -o requirements/build.txt
+	$(LOCK) --group build --group compile -o requirements/build.txt
 	$(LOCK) --extra demo --group build pyproject.toml -o requirements/demo.txt
 	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
 	$(LOCK) --extra otel pyproject.toml -o requirements/otel.txt
-	$(LOCK) --extra demo --extra otel --group build --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra demo --extra otel --group build --group compile --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## Remove the environment and what the demo left in this folder
 	rm -rf $(VENV) $(CLIENTS) .demo .specroute dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -155,9 +156,16 @@ def demo(
         out.print("ended; nothing is left running")
 
 
+def _version() -> str:
+    # A wheel may have the classifier as machine code (`make wheel`).
+    found = find_spec("router.classify.trained")
+    compiled = found is not None and not str(found.origin).endswith(".py")
+    return f"{__version__} (classifier compiled)" if compiled else __version__
+
+
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - called by typer
     if asked:
-        out.print(__version__)
+        out.print(_version())
         raise typer.Exit
 
 
@@ -177,7 +185,7 @@ def _options(
 @app.command()
 def version() -> None:
     """Print the version."""
-    out.print(__version__)
+    out.print(_version())
 
 
 def main() -> None:

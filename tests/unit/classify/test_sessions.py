@@ -15,6 +15,7 @@ from router.classify.sessions import BARE, FORGET_S, RESULT, SessionClassifier, 
 from router.types import NO_SESSION, Classification, Headers, ParsedRequest, SessionId
 from tests.support.builders import outcome, request
 from tests.support.clock import ManualClock
+from tests.support.held import held_by
 
 S = SessionId("s")
 
@@ -251,7 +252,7 @@ def test_no_text_is_kept() -> None:
     sessions = SessionClassifier(Scripted(EDIT), ManualClock())
     each = turn("CANARY", user="CANARY", role="user")
     sessions.classify(each, sessions.session(each))
-    assert "CANARY" not in repr(vars(sessions)) + repr(list(sessions._sessions.items()))
+    assert "CANARY" not in repr(held_by(sessions)) + repr(list(sessions._sessions.items()))
 
 
 VALUES = st.recursive(
