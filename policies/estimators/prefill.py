@@ -86,6 +86,9 @@ the requests themselves have on average."""
 
 _LEAST_NOISE = 1e-6
 
+_LEAST_WEIGHT = 1e-100
+"""Blocks that weigh less are left out: squares of sums would be beyond what floats hold."""
+
 
 def increments(trial: Trial) -> dict[str, int]:
     """What a finished request adds to the part of its load band; nothing where it cannot tell.
@@ -300,7 +303,7 @@ def _read(
     names = _NAMES[kind]
     rows = np.zeros((len(blocks), BANDS, len(names)))
     for block, (weight, bands) in enumerate(blocks):
-        if not 0.0 < weight < math.inf:
+        if not _LEAST_WEIGHT < weight < math.inf:
             continue
         for band, sums in bands.items():
             if names[0] in sums and 0 <= band < BANDS:

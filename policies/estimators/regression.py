@@ -39,7 +39,7 @@ _INDEPENDENT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and its interval; bounds are None while too few stretches of time are known.
+    """An estimate and its interval; bounds are None while too little is known for them.
 
     Attributes:
         value: Estimate, with the signs that are known.
@@ -92,18 +92,31 @@ class Fit:
         # the variance is taken to come from requests one by one, half from all of a group at once.
         alone = np.einsum("i,gij,j->g", x, self.shares, x)
         together = (x @ self.parts) ** 2
-        share = alone / max(alone.sum(), 1e-300) + together / max(together.sum(), 1e-300)
+        share = _of_one(alone) + _of_one(together)
         df = max(float(share.sum() ** 2 / max((share**2).sum(), 1e-300)) - 1.0, 1.0)
         # Leaving out one of the few groups that matter moves the value by more than its share; of
         # all groups alike it is exact.
         moves = min(df / (df + 1.0) * self.groups / (self.groups - 1.0), 1.0)
         variance = float(x @ (moves * self.covariance + self.prior) @ x)
+        if not variance >= 0.0:
+            # Far below what the sums can tell apart: roundings are all there is.
+            return Interval(value, None, None)
         reach = student_t_quantile((1.0 + level) / 2.0, df) * math.sqrt(variance)
         return Interval(value, min(free - reach, value), max(free + reach, value))
 
     def distance(self, x: FloatArray, n: float) -> float:
         """Mean square of x against that of the rows seen: p for a row as they are on average."""
         return n * float(x @ self.inverse @ x)
+
+
+def _of_one(parts: FloatArray) -> FloatArray:
+    """What each part is of their sum; all 0 where there is none.
+
+    Parts are squares. Where a direction rests on the penalty alone, roundings make them negative.
+    """
+    squares = parts.clip(0.0)
+    total = squares.sum()
+    return squares / total if total > 0.0 else squares
 
 
 def fit(

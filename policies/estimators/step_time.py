@@ -183,14 +183,16 @@ class StepTimeModel:
             return Prediction(here.value, here.low, here.high, extrapolated=False)
         lows, highs = [0.0], [math.inf]
         means = [0.0, math.inf]
-        unknown = here.low is None
+        unknown = here.high is None
         if below:
             near, grow = self._at(below[-1], level), load / below[-1]
+            unknown = unknown or near.high is None
             means = [near.value, near.value * grow]
             lows.append(near.low or 0.0)
             highs.append((near.high or 0.0) * grow)
         if above:
             near, shrink = self._at(above[0], level), load / above[0]
+            unknown = unknown or near.high is None
             means = [max(means[0], near.value * shrink), min(means[1], near.value)]
             lows.append((near.low or 0.0) * shrink)
             highs.append(near.high or 0.0)

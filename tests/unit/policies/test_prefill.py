@@ -231,3 +231,39 @@ def test_no_sums_give_no_model() -> None:
     alone = PrefillModel.of([(1.0, {1: sums})])
     assert alone is not None
     assert (alone.per_token().low, alone.per_token().high) == (None, None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_times_and_weights_that_no_engine_has_give_figures_or_none(seed: int) -> None:
+    """Nothing is raised, whatever was stored: bounds are in order, or there are none.
+
+    Among others that rows of a few kinds, whose directions rest on roundings, leave a variance
+    below 0.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        shortest = rng.uniform(-9.0, 0.0)
+        longest = shortest + rng.uniform(0.0, 9.0)
+        lightest = rng.choice([0.0, -1.0, -12.0, -300.0])
+        prompts, loads = rng.choice([1, 2, 3, 21, 750, 10**6], 2), rng.integers(0, 5000, 2)
+        found = []
+        for _ in range(int(rng.integers(1, 40))):
+            cells: dict[int, Counts] = {}
+            for band in rng.integers(0, 9, 2):
+                trial = replace(
+                    TRIAL,
+                    ttft_s=float(10.0 ** rng.uniform(shortest, longest)),
+                    load=int(rng.choice(loads)),
+                    prompt_tokens=int(rng.choice(prompts)),
+                    cached_tokens=None if seed % 2 else 0,
+                    waiting=None if seed % 3 else int(rng.integers(0, 10**9)),
+                )
+                cells[int(band)] = add_counts(cells.get(int(band), {}), increments(trial))
+            found.append((float(10.0 ** rng.uniform(lightest, 0.0)), cells))
+        model = PrefillModel.of(found)
+        if model is not None:
+            for interval in (model.per_token(), model.fixed(), model.fixed(3)):
+                assert (
+                    interval.low is None or interval.high is None or interval.low <= interval.high
+                )
+            assert model.predict(10**6).mean >= 0.0
