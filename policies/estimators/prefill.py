@@ -316,7 +316,7 @@ def _read(
     products[:, :, t, 0] = products[:, :, 0, t] = products[:, :, 1, 1] / 16.0
     # Sums of products keep to Cauchy's inequality, but for roundings.
     squares = products.diagonal(axis1=-2, axis2=-1)
-    most = np.sqrt(squares[..., :, None] + n[..., None, None] / FIXED_POINT)
+    most = np.sqrt((squares[..., :, None] + n[..., None, None] / FIXED_POINT).clip(0.0))
     most = most * most.swapaxes(-1, -2) * 1.05
     sound = (n >= 0.0) & (products >= 0.0).all(axis=(-2, -1)) & (n < _MOST_N)
     sound &= (products <= most).all(axis=(-2, -1))

@@ -79,7 +79,7 @@ _COLUMNS = 1 + len(KNOTS)
 _JUMPS = BUCKETS - 1
 
 _NOISE_PRIOR_N = 4.0
-_LEAST_CV = 0.01
+_LEAST_CV, _MOST_CV = 0.01, 1000.0
 _MOST_N = 1e12
 
 
@@ -335,10 +335,13 @@ def _noise(total: FloatArray) -> FloatArray:
     n = np.maximum(n, 1e-300)
     mean, spread = s / n, np.maximum(load_sq - load * load / n, 0.0)
     common = product - s * load / n
-    explained = np.where(spread > 1e-9 * load_sq, common**2 / np.maximum(spread, 1e-300), 0.0)
+    varied = spread > 1e-9 * load_sq
+    explained = np.where(varied, common**2 / np.where(varied, spread, 1.0), 0.0)
     around = np.maximum(s_sq - s * s / n - explained, 0.0)
     mean = np.where(mean > 0.0, mean, s.sum() / n.sum())
-    relative = max(float((around / mean**2).sum() / n.sum()), _LEAST_CV**2)
+    square = np.maximum(mean**2, 1e-300)
+    within = np.minimum(around, _MOST_CV**2 * n * square)
+    relative = max(float((within / square).sum() / n.sum()), _LEAST_CV**2)
     variance = (around + _NOISE_PRIOR_N * relative * mean**2) / (n + _NOISE_PRIOR_N)
     return np.asarray(np.maximum(variance, (_LEAST_CV * mean) ** 2))
 
