@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -142,10 +143,16 @@ class OracleTruth(_Foreseeing):
         prefill = prompt * spec.cost.prefill_per_token_s
         first = _queue_s(spec, replica, load, joined * steps) + prefill + joined
         own = first + joined * steps + self._patience * first
+        own += self._beyond(first, joined * steps / max(output - 1.0, 1.0))
         if self._altruism == 0.0 or others == 0:
             return own
         harm = min(others, load.slots) * (prefill + (joined - alone) * steps)
         return own + self._altruism * harm
+
+    def _beyond(self, ttft_s: float, tpot_s: float) -> float:
+        """What a request costs besides for being slow, in seconds."""
+        del ttft_s, tpot_s
+        return 0.0
 
     def _decoding(
         self, pool: int, spec: EngineSpec, ask: Ask, arrival: Arrival, output: float
@@ -168,6 +175,42 @@ class OracleTruth(_Foreseeing):
         replicas = self.fleet.pools[pool]
         known = [replica.engine.learned(class_id, template) for replica in replicas]
         return sum(known) / len(known)
+
+
+class OracleWithin(OracleTruth):
+    """One that is told where the tails of plain decoding begin, and keeps requests from there.
+
+    That is what no router can know. A request that is expected beyond pays for it, by the
+    logarithm of how far.
+
+    Args:
+        ttft_s: 99th percentile of plain decoding's TTFT.
+        tpot_s: And of its time per token.
+        ttft_price: Seconds for a TTFT e times as long.
+        tpot_price: And for a time per token e times as long.
+        altruism: As of `OracleTruth`.
+    """
+
+    def __init__(
+        self,
+        ttft_s: float,
+        tpot_s: float,
+        *,
+        ttft_price: float,
+        tpot_price: float,
+        altruism: float = 0.5,
+    ) -> None:
+        super().__init__(altruism=altruism)
+        self._begins = _NEAR * ttft_s, _NEAR * tpot_s
+        self._prices = ttft_price, tpot_price
+
+    def _beyond(self, ttft_s: float, tpot_s: float) -> float:
+        parts = zip((ttft_s, tpot_s), self._begins, self._prices, strict=True)
+        return sum(price * max(math.log(time / begin), 0.0) for time, begin, price in parts)
+
+
+_NEAR: Final = 0.85
+"""Expectations of a class; so far from them its own requests lie."""
 
 
 def _queue_s(spec: EngineSpec, replica: Replica, load: PoolLoad, service_s: float) -> float:
