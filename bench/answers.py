@@ -1,4 +1,4 @@
-"""Reference answers to labelled prompts, and how an engine is made to say them.
+"""Reference answers to labelled prompts, and the grammar that makes an engine say one.
 
 ``answers.jsonl`` holds for 90 lines of ``dev.jsonl``, nine of each class, the answer that a good
 assistant would give: written for this purpose by a language model, before any copy ratio of these
@@ -7,11 +7,16 @@ request: that part stays under the request's licence, which is in the line. Prom
 only. Which prompts was drawn beforehand:
 
     python -m bench.answers dev.jsonl --per-class 9 --seed 20261130
+
+A grammar that holds the text alone leaves the engine free in how it cuts it, and a model that would
+say something else cuts it into two to three times as many tokens, which match nothing. So the
+grammar names the tokens that the engine's own tokenizer gives.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 from collections import defaultdict
@@ -19,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _FREE = frozenset({"CC0-1.0", "MIT", "Apache-2.0"})
 _LONGEST_BODY = 4000
 
@@ -56,6 +62,38 @@ def choose(
         first = rng.sample(free, min(per_class, len(free)))
         chosen += first + rng.sample(other, min(per_class - len(first), len(other)))
     return chosen
+
+
+def literal(text: str) -> str:
+    """A text as a GBNF terminal.
+
+    Example:
+        >>> print(literal('a "b"\\n'))
+        "a \\"b\\"\\n"
+    """
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def grammar(tokens: Iterable[Mapping[str, Any]]) -> str:
+    """A GBNF that allows one text alone, cut as given.
+
+    Args:
+        tokens: What the engine's ``/tokenize`` gives with pieces. A piece is a text, or a list of
+            bytes where it is no whole characters; such pieces are spelt out together up to the next
+            whole character, since the engine refuses them by number.
+    """
+    terms = []
+    split = b""
+    for token in tokens:
+        piece = token["piece"]
+        if isinstance(piece, str) and not split:
+            terms.append(f"<[{token['id']}]>")
+            continue
+        split += piece.encode() if isinstance(piece, str) else bytes(piece)
+        with contextlib.suppress(UnicodeDecodeError):
+            terms.append(literal(split.decode()))
+            split = b""
+    return "root ::= " + " ".join(terms)
 
 
 def main() -> None:

@@ -7,14 +7,22 @@ bodies. A small model often goes in circles, and circles are drafted perfectly t
 copied; answers that do not are told apart.
 
     python -m bench.copy_ratio --data dev.jsonl --per-class 12
+
+With --answers the pool is made to say reference answers to labelled prompts, token by token, so that
+real drafts from the real context are held against what a good assistant would say. What the engine
+does not say word for word is counted as refused and left out.
+
+    python -m bench.copy_ratio --data dev.jsonl --answers bench/answers.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import random
 import sys
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,10 +32,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from bench.answers import entries, grammar
 from bench.demo_fleet import ask
 from policies.types import FloatArray
 from router.classify.load import default_classifier
-from router.demo.fleet import DEFAULT_POOLS, Fleet
+from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool
 from router.demo.prompts import DemoPrompt, load_prompts
 from router.intake.parse import parse_request
 from router.types import Endpoint
@@ -35,6 +44,8 @@ from router.types import Endpoint
 _TOKENS = 96
 _LONGEST_BODY = 4000
 """Longer prompts do not fit the demo model's context together with an answer."""
+_ROOM = ("-c", "16384")
+"""The most that the demo's model takes, for each of two requests: some answers are 2,000 tokens."""
 _RESAMPLES = 2000
 _CIRCLES = 30
 
@@ -84,20 +95,67 @@ def spearman(x: FloatArray, y: FloatArray) -> float:
 
 def measure(prompts: list[DemoPrompt]) -> list[Point]:
     """Sends every prompt to the n-gram pool."""
-    classifier = default_classifier()
     points = []
-    pools = [spec for spec in DEFAULT_POOLS if spec.method == "ngram"]
-    with Fleet(pools=pools, progress=lambda text: print(text, file=sys.stderr)) as fleet:
+    with _pool() as fleet:
         for index, prompt in enumerate(prompts):
-            body = {**prompt.body, "model": "m", "temperature": 0.0}
-            request = parse_request(Endpoint.CHAT, orjson.dumps(body))
-            expected = classifier.classify(request).copy_ratio
+            expected = _expected(prompt.body)
             sample = ask(fleet.pools[0], prompt, seed=index)
             if sample is not None and expected is not None:
                 accepted = sample.accepted / sample.tokens
                 points.append(Point(prompt.label, expected, accepted, in_circles(sample.text)))
             print(f"{index + 1} of {len(prompts)}", file=sys.stderr)
     return points
+
+
+def measure_answers(data: Path, answers: Path) -> list[Point]:
+    """Has the n-gram pool say every reference answer; names what it refused."""
+    lines = {entry["id"]: entry for entry in entries(data)}
+    points, refused = [], []
+    with _pool(_ROOM) as fleet:
+        for line in entries(answers):
+            entry, answer = lines[line["id"]], line["answer"]
+            body = {
+                "messages": entry["request"]["messages"],
+                "temperature": 0.0,
+                # A token has a byte at the least.
+                "max_tokens": len(answer.encode()) + 1,
+                "grammar": grammar(_tokens(fleet.pools[0], answer)),
+            }
+            prompt = DemoPrompt(entry["id"], entry["label"], entry["lang"], 0.0, 0, body)
+            expected = _expected(entry["request"])
+            sample = ask(fleet.pools[0], prompt, seed=0, least=1)
+            if sample is None or expected is None or sample.text != answer:
+                refused.append(prompt.id)
+                continue
+            accepted = sample.accepted / sample.tokens
+            points.append(Point(prompt.label, expected, accepted, in_circles(answer)))
+            shown = f"{prompt.id} {prompt.label}: {expected:.2f}, {accepted:.2f} of {sample.tokens}"
+            print(shown, file=sys.stderr, flush=True)
+    print(f"Not said word for word: {len(refused)} {' '.join(refused)}\n")
+    return points
+
+
+def _pool(flags: tuple[str, ...] = ()) -> Fleet:
+    pools = [
+        dataclasses.replace(spec, flags=(*spec.flags, *flags))
+        for spec in DEFAULT_POOLS
+        if spec.method == "ngram"
+    ]
+    return Fleet(pools=pools, progress=lambda text: print(text, file=sys.stderr))
+
+
+def _expected(body: dict[str, Any]) -> float | None:
+    request = parse_request(Endpoint.CHAT, orjson.dumps({**body, "model": "m", "temperature": 0.0}))
+    return default_classifier().classify(request).copy_ratio
+
+
+def _tokens(pool: RunningPool, text: str) -> list[dict[str, Any]]:
+    body = json.dumps({"content": text, "add_special": False, "with_pieces": True}).encode()
+    request = urllib.request.Request(
+        f"{pool.url}/tokenize", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return list(json.loads(answer.read())["tokens"])
 
 
 def in_circles(text: str) -> bool:
@@ -146,11 +204,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="labelled request bodies, JSON lines")
     parser.add_argument("--per-class", type=int, default=10)
+    parser.add_argument("--answers", type=Path, help="reference answers to lines of --data")
     arguments = parser.parse_args()
-    prompts = list(load_prompts())
-    if arguments.data:
-        prompts += labelled(arguments.data, arguments.per_class)
-    print(table(measure(prompts)))
+    if arguments.answers:
+        if not arguments.data:
+            parser.error("--answers needs --data")
+        points = measure_answers(arguments.data, arguments.answers)
+    else:
+        prompts = list(load_prompts())
+        if arguments.data:
+            prompts += labelled(arguments.data, arguments.per_class)
+        points = measure(prompts)
+    print(table(points))
 
 
 if __name__ == "__main__":
