@@ -65,12 +65,7 @@ def choose(
 
 
 def literal(text: str) -> str:
-    """A text as a GBNF terminal.
-
-    Example:
-        >>> print(literal('a "b"\\n'))
-        "a \\"b\\"\\n"
-    """
+    """A text as a GBNF terminal."""
     return f'"{text.translate(_ESCAPES)}"'
 
 

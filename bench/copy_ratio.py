@@ -8,9 +8,9 @@ copied; answers that do not are told apart.
 
     python -m bench.copy_ratio --data dev.jsonl --per-class 12
 
-With --answers the pool is made to say reference answers to labelled prompts, token by token, so that
-real drafts from the real context are held against what a good assistant would say. What the engine
-does not say word for word is counted as refused and left out.
+With --answers the pool is made to say reference answers to labelled prompts, token by token, so
+that real drafts from the real context are held against what a good assistant would say. What the
+engine does not say word for word is counted as refused and left out.
 
     python -m bench.copy_ratio --data dev.jsonl --answers bench/answers.jsonl
 """
@@ -35,6 +35,7 @@ import orjson
 from bench.answers import entries, grammar
 from bench.demo_fleet import ask
 from policies.types import FloatArray
+from router.classify.base import Classifier
 from router.classify.load import default_classifier
 from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool
 from router.demo.prompts import DemoPrompt, load_prompts
@@ -70,8 +71,8 @@ def labelled(path: Path, per_class: int, seed: int = 0) -> Iterator[DemoPrompt]:
         if plain and len(line) <= _LONGEST_BODY and "tools" not in entry["request"]:
             by_class[entry["label"]].append(entry)
     rng = random.Random(seed)
-    for label, entries in sorted(by_class.items()):
-        for entry in rng.sample(entries, min(per_class, len(entries))):
+    for label, own in sorted(by_class.items()):
+        for entry in rng.sample(own, min(per_class, len(own))):
             body = {"messages": entry["request"]["messages"], "temperature": 0.0}
             body["max_tokens"] = _TOKENS
             yield DemoPrompt(entry["id"], label, entry["lang"], 0.0, _TOKENS, body)
@@ -95,10 +96,11 @@ def spearman(x: FloatArray, y: FloatArray) -> float:
 
 def measure(prompts: list[DemoPrompt]) -> list[Point]:
     """Sends every prompt to the n-gram pool."""
+    classifier = default_classifier()
     points = []
     with _pool() as fleet:
         for index, prompt in enumerate(prompts):
-            expected = _expected(prompt.body)
+            expected = _expected(classifier, prompt.body)
             sample = ask(fleet.pools[0], prompt, seed=index)
             if sample is not None and expected is not None:
                 accepted = sample.accepted / sample.tokens
@@ -110,19 +112,20 @@ def measure(prompts: list[DemoPrompt]) -> list[Point]:
 def measure_answers(data: Path, answers: Path) -> list[Point]:
     """Has the n-gram pool say every reference answer; names what it refused."""
     lines = {entry["id"]: entry for entry in entries(data)}
+    classifier = default_classifier()
     points, refused = [], []
     with _pool(_ROOM) as fleet:
         for line in entries(answers):
             entry, answer = lines[line["id"]], line["answer"]
+            room = len(answer.encode()) + 1  # A token has a byte at the least.
             body = {
                 "messages": entry["request"]["messages"],
                 "temperature": 0.0,
-                # A token has a byte at the least.
-                "max_tokens": len(answer.encode()) + 1,
+                "max_tokens": room,
                 "grammar": grammar(_tokens(fleet.pools[0], answer)),
             }
-            prompt = DemoPrompt(entry["id"], entry["label"], entry["lang"], 0.0, 0, body)
-            expected = _expected(entry["request"])
+            prompt = DemoPrompt(entry["id"], entry["label"], entry["lang"], 0.0, room, body)
+            expected = _expected(classifier, entry["request"])
             sample = ask(fleet.pools[0], prompt, seed=0, least=1)
             if sample is None or expected is None or sample.text != answer:
                 refused.append(prompt.id)
@@ -144,9 +147,9 @@ def _pool(flags: tuple[str, ...] = ()) -> Fleet:
     return Fleet(pools=pools, progress=lambda text: print(text, file=sys.stderr))
 
 
-def _expected(body: dict[str, Any]) -> float | None:
+def _expected(classifier: Classifier, body: dict[str, Any]) -> float | None:
     request = parse_request(Endpoint.CHAT, orjson.dumps({**body, "model": "m", "temperature": 0.0}))
-    return default_classifier().classify(request).copy_ratio
+    return classifier.classify(request).copy_ratio
 
 
 def _tokens(pool: RunningPool, text: str) -> list[dict[str, Any]]:
