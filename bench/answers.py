@@ -9,8 +9,8 @@ only. Which prompts was drawn beforehand:
     python -m bench.answers dev.jsonl --per-class 9 --seed 20261130
 
 A grammar that holds the text alone leaves the engine free in how it cuts it, and a model that would
-say something else cuts it into two to three times as many tokens, which match nothing. So the
-grammar names the tokens that the engine's own tokenizer gives.
+say something else cuts it into other and more tokens than a model that means it; such tokens match
+nothing in the prompt. So the grammar names the tokens that the engine's own tokenizer gives.
 """
 
 from __future__ import annotations

@@ -94,9 +94,8 @@ def spearman(x: FloatArray, y: FloatArray) -> float:
     return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
 
 
-def measure(prompts: list[DemoPrompt]) -> list[Point]:
+def measure(classifier: Classifier, prompts: list[DemoPrompt]) -> list[Point]:
     """Sends every prompt to the n-gram pool."""
-    classifier = default_classifier()
     points = []
     with _pool() as fleet:
         for index, prompt in enumerate(prompts):
@@ -109,10 +108,9 @@ def measure(prompts: list[DemoPrompt]) -> list[Point]:
     return points
 
 
-def measure_answers(data: Path, answers: Path) -> list[Point]:
+def measure_answers(classifier: Classifier, data: Path, answers: Path) -> list[Point]:
     """Has the n-gram pool say every reference answer; names what it refused."""
     lines = {entry["id"]: entry for entry in entries(data)}
-    classifier = default_classifier()
     points, refused = [], []
     with _pool(_ROOM) as fleet:
         for line in entries(answers):
@@ -184,6 +182,16 @@ def correlation(points: list[Point]) -> str:
     return f"{spearman(x, y):.2f} [{low:.2f}, {high:.2f}] over {len(points)} prompts"
 
 
+def classes_alone(points: list[Point]) -> list[Point]:
+    """The points with their class's mean copy ratio: what knowing the class is worth by itself."""
+    own: defaultdict[str, list[float]] = defaultdict(list)
+    for point in points:
+        own[point.label].append(point.expected)
+    return [
+        dataclasses.replace(point, expected=float(np.mean(own[point.label]))) for point in points
+    ]
+
+
 def table(points: list[Point]) -> str:
     """The correlation with its interval, and means by class."""
     rows = []
@@ -196,7 +204,7 @@ def table(points: list[Point]) -> str:
     straight = [point for point in points if not point.circles]
     return (
         f"Spearman {correlation(points)}; {correlation(straight)} whose answers do not end in "
-        "circles.\n\n"
+        f"circles; {correlation(classes_alone(points))} with the class's mean copy ratio.\n\n"
         "| class | prompts | in circles | copy ratio, mean | tokens from accepted drafts |\n"
         "|---|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     )
@@ -208,16 +216,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="labelled request bodies, JSON lines")
     parser.add_argument("--per-class", type=int, default=10)
     parser.add_argument("--answers", type=Path, help="reference answers to lines of --data")
+    parser.add_argument("--weights", type=Path, help="the classifier's, other than the package's")
     arguments = parser.parse_args()
+    classifier = default_classifier(arguments.weights)
     if arguments.answers:
         if not arguments.data:
             parser.error("--answers needs --data")
-        points = measure_answers(arguments.data, arguments.answers)
+        points = measure_answers(classifier, arguments.data, arguments.answers)
     else:
         prompts = list(load_prompts())
         if arguments.data:
             prompts += labelled(arguments.data, arguments.per_class)
-        points = measure(prompts)
+        points = measure(classifier, prompts)
     print(table(points))
 
 
