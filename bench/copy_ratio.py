@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from bench.answers import entries, grammar
+from bench.answers import entries, grammar, literal
 from bench.demo_fleet import ask
 from policies.types import FloatArray
 from router.classify.base import Classifier
@@ -108,19 +108,29 @@ def measure(classifier: Classifier, prompts: list[DemoPrompt]) -> list[Point]:
     return points
 
 
-def measure_answers(classifier: Classifier, data: Path, answers: Path) -> list[Point]:
-    """Has the n-gram pool say every reference answer; names what it refused."""
+def measure_answers(
+    classifier: Classifier, data: Path, answers: Path, *, as_text: bool = False
+) -> list[Point]:
+    """Has the n-gram pool say every reference answer; names what it refused.
+
+    Args:
+        classifier: Says what is expected.
+        data: Labelled request bodies.
+        answers: Reference answers to some of them.
+        as_text: Leave the engine free in how it cuts an answer into tokens.
+    """
     lines = {entry["id"]: entry for entry in entries(data)}
     points, refused = [], []
     with _pool(_ROOM) as fleet:
         for line in entries(answers):
             entry, answer = lines[line["id"]], line["answer"]
             room = len(answer.encode()) + 1  # A token has a byte at the least.
+            text = f"root ::= {literal(answer)}"
             body = {
                 "messages": entry["request"]["messages"],
                 "temperature": 0.0,
                 "max_tokens": room,
-                "grammar": grammar(_tokens(fleet.pools[0], answer)),
+                "grammar": text if as_text else grammar(_tokens(fleet.pools[0], answer)),
             }
             prompt = DemoPrompt(entry["id"], entry["label"], entry["lang"], 0.0, room, body)
             expected = _expected(classifier, entry["request"])
@@ -216,13 +226,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="labelled request bodies, JSON lines")
     parser.add_argument("--per-class", type=int, default=10)
     parser.add_argument("--answers", type=Path, help="reference answers to lines of --data")
+    parser.add_argument("--as-text", action="store_true", help="the engine may cut answers itself")
     parser.add_argument("--weights", type=Path, help="the classifier's, other than the package's")
     arguments = parser.parse_args()
     classifier = default_classifier(arguments.weights)
     if arguments.answers:
         if not arguments.data:
             parser.error("--answers needs --data")
-        points = measure_answers(classifier, arguments.data, arguments.answers)
+        points = measure_answers(
+            classifier, arguments.data, arguments.answers, as_text=arguments.as_text
+        )
     else:
         prompts = list(load_prompts())
         if arguments.data:
