@@ -7,14 +7,22 @@ bodies. A small model often goes in circles, and circles are drafted perfectly t
 copied; answers that do not are told apart.
 
     python -m bench.copy_ratio --data dev.jsonl --per-class 12
+
+With --answers the pool is made to say reference answers to labelled prompts, token by token, so
+that real drafts from the real context are held against what a good assistant would say. What the
+engine does not say word for word is counted as refused and left out.
+
+    python -m bench.copy_ratio --data dev.jsonl --answers bench/answers.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import random
 import sys
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,10 +32,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from bench.answers import entries, grammar, literal
 from bench.demo_fleet import ask
 from policies.types import FloatArray
+from router.classify.base import Classifier
 from router.classify.load import default_classifier
-from router.demo.fleet import DEFAULT_POOLS, Fleet
+from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool
 from router.demo.prompts import DemoPrompt, load_prompts
 from router.intake.parse import parse_request
 from router.types import Endpoint
@@ -35,6 +45,8 @@ from router.types import Endpoint
 _TOKENS = 96
 _LONGEST_BODY = 4000
 """Longer prompts do not fit the demo model's context together with an answer."""
+_ROOM = ("-c", "16384")
+"""The most that the demo's model takes, for each of two requests: some answers are 2,000 tokens."""
 _RESAMPLES = 2000
 _CIRCLES = 30
 
@@ -59,8 +71,8 @@ def labelled(path: Path, per_class: int, seed: int = 0) -> Iterator[DemoPrompt]:
         if plain and len(line) <= _LONGEST_BODY and "tools" not in entry["request"]:
             by_class[entry["label"]].append(entry)
     rng = random.Random(seed)
-    for label, entries in sorted(by_class.items()):
-        for entry in rng.sample(entries, min(per_class, len(entries))):
+    for label, own in sorted(by_class.items()):
+        for entry in rng.sample(own, min(per_class, len(own))):
             body = {"messages": entry["request"]["messages"], "temperature": 0.0}
             body["max_tokens"] = _TOKENS
             yield DemoPrompt(entry["id"], label, entry["lang"], 0.0, _TOKENS, body)
@@ -82,22 +94,79 @@ def spearman(x: FloatArray, y: FloatArray) -> float:
     return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
 
 
-def measure(prompts: list[DemoPrompt]) -> list[Point]:
+def measure(classifier: Classifier, prompts: list[DemoPrompt]) -> list[Point]:
     """Sends every prompt to the n-gram pool."""
-    classifier = default_classifier()
     points = []
-    pools = [spec for spec in DEFAULT_POOLS if spec.method == "ngram"]
-    with Fleet(pools=pools, progress=lambda text: print(text, file=sys.stderr)) as fleet:
+    with _pool() as fleet:
         for index, prompt in enumerate(prompts):
-            body = {**prompt.body, "model": "m", "temperature": 0.0}
-            request = parse_request(Endpoint.CHAT, orjson.dumps(body))
-            expected = classifier.classify(request).copy_ratio
+            expected = _expected(classifier, prompt.body)
             sample = ask(fleet.pools[0], prompt, seed=index)
             if sample is not None and expected is not None:
                 accepted = sample.accepted / sample.tokens
                 points.append(Point(prompt.label, expected, accepted, in_circles(sample.text)))
             print(f"{index + 1} of {len(prompts)}", file=sys.stderr)
     return points
+
+
+def measure_answers(
+    classifier: Classifier, data: Path, answers: Path, *, as_text: bool = False
+) -> list[Point]:
+    """Has the n-gram pool say every reference answer; names what it refused.
+
+    Args:
+        classifier: Says what is expected.
+        data: Labelled request bodies.
+        answers: Reference answers to some of them.
+        as_text: Leave the engine free in how it cuts an answer into tokens.
+    """
+    lines = {entry["id"]: entry for entry in entries(data)}
+    points, refused = [], []
+    with _pool(_ROOM) as fleet:
+        for line in entries(answers):
+            entry, answer = lines[line["id"]], line["answer"]
+            room = len(answer.encode()) + 1  # A token has a byte at the least.
+            text = f"root ::= {literal(answer)}"
+            body = {
+                "messages": entry["request"]["messages"],
+                "temperature": 0.0,
+                "max_tokens": room,
+                "grammar": text if as_text else grammar(_tokens(fleet.pools[0], answer)),
+            }
+            prompt = DemoPrompt(entry["id"], entry["label"], entry["lang"], 0.0, room, body)
+            expected = _expected(classifier, entry["request"])
+            sample = ask(fleet.pools[0], prompt, seed=0, least=1)
+            if sample is None or expected is None or sample.text != answer:
+                refused.append(prompt.id)
+                continue
+            accepted = sample.accepted / sample.tokens
+            points.append(Point(prompt.label, expected, accepted, in_circles(answer)))
+            shown = f"{prompt.id} {prompt.label}: {expected:.2f}, {accepted:.2f} of {sample.tokens}"
+            print(shown, file=sys.stderr, flush=True)
+    print(f"Not said word for word: {len(refused)} {' '.join(refused)}\n")
+    return points
+
+
+def _pool(flags: tuple[str, ...] = ()) -> Fleet:
+    pools = [
+        dataclasses.replace(spec, flags=(*spec.flags, *flags))
+        for spec in DEFAULT_POOLS
+        if spec.method == "ngram"
+    ]
+    return Fleet(pools=pools, progress=lambda text: print(text, file=sys.stderr))
+
+
+def _expected(classifier: Classifier, body: dict[str, Any]) -> float | None:
+    request = parse_request(Endpoint.CHAT, orjson.dumps({**body, "model": "m", "temperature": 0.0}))
+    return classifier.classify(request).copy_ratio
+
+
+def _tokens(pool: RunningPool, text: str) -> list[dict[str, Any]]:
+    body = json.dumps({"content": text, "add_special": False, "with_pieces": True}).encode()
+    request = urllib.request.Request(
+        f"{pool.url}/tokenize", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return list(json.loads(answer.read())["tokens"])
 
 
 def in_circles(text: str) -> bool:
@@ -123,6 +192,16 @@ def correlation(points: list[Point]) -> str:
     return f"{spearman(x, y):.2f} [{low:.2f}, {high:.2f}] over {len(points)} prompts"
 
 
+def classes_alone(points: list[Point]) -> list[Point]:
+    """The points with their class's mean copy ratio: what knowing the class is worth by itself."""
+    own: defaultdict[str, list[float]] = defaultdict(list)
+    for point in points:
+        own[point.label].append(point.expected)
+    return [
+        dataclasses.replace(point, expected=float(np.mean(own[point.label]))) for point in points
+    ]
+
+
 def table(points: list[Point]) -> str:
     """The correlation with its interval, and means by class."""
     rows = []
@@ -135,7 +214,7 @@ def table(points: list[Point]) -> str:
     straight = [point for point in points if not point.circles]
     return (
         f"Spearman {correlation(points)}; {correlation(straight)} whose answers do not end in "
-        "circles.\n\n"
+        f"circles; {correlation(classes_alone(points))} with the class's mean copy ratio.\n\n"
         "| class | prompts | in circles | copy ratio, mean | tokens from accepted drafts |\n"
         "|---|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     )
@@ -146,11 +225,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="labelled request bodies, JSON lines")
     parser.add_argument("--per-class", type=int, default=10)
+    parser.add_argument("--answers", type=Path, help="reference answers to lines of --data")
+    parser.add_argument("--as-text", action="store_true", help="the engine may cut answers itself")
+    parser.add_argument("--weights", type=Path, help="the classifier's, other than the package's")
     arguments = parser.parse_args()
-    prompts = list(load_prompts())
-    if arguments.data:
-        prompts += labelled(arguments.data, arguments.per_class)
-    print(table(measure(prompts)))
+    classifier = default_classifier(arguments.weights)
+    if arguments.answers:
+        if not arguments.data:
+            parser.error("--answers needs --data")
+        points = measure_answers(
+            classifier, arguments.data, arguments.answers, as_text=arguments.as_text
+        )
+    else:
+        prompts = list(load_prompts())
+        if arguments.data:
+            prompts += labelled(arguments.data, arguments.per_class)
+        points = measure(classifier, prompts)
+    print(table(points))
 
 
 if __name__ == "__main__":

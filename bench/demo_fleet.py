@@ -36,8 +36,10 @@ class Sample:
     text: str
 
 
-def ask(pool: RunningPool, prompt: DemoPrompt, seed: int) -> Sample | None:
-    """Send one prompt to one pool; None if there is no answer that is long enough to time."""
+def ask(
+    pool: RunningPool, prompt: DemoPrompt, seed: int, least: int = _MIN_TOKENS
+) -> Sample | None:
+    """Send one prompt to one pool; None if there is no answer of at least so many tokens."""
     address = pool.url.removeprefix("http://")
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
     body = json.dumps({**prompt.body, "model": MODEL, "seed": seed})
@@ -51,10 +53,10 @@ def ask(pool: RunningPool, prompt: DemoPrompt, seed: int) -> Sample | None:
         return None  # the prompt did not fit the model's context
     timings = answer["timings"]
     tokens = int(timings["predicted_n"])
-    if tokens < _MIN_TOKENS:
+    if tokens < least:
         return None
     # The engine counts the first token in the prompt's time.
-    tpot_ms = float(timings["predicted_ms"]) / (tokens - 1)
+    tpot_ms = float(timings["predicted_ms"]) / max(tokens - 1, 1)
     text = str(answer["choices"][0]["message"]["content"])
     return Sample(tokens, int(timings.get("draft_n_accepted", 0)), tpot_ms, text)
 
