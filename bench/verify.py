@@ -115,8 +115,8 @@ SECTIONS: dict[str, Section] = {
     ),
     "replay": Section(
         "Replay: intervals for policies that were not run, from logs of one that was",
-        "python -m bench.verify_replay --runs 200",
-        lambda: verify_replay.tables(200),
+        "python -m bench.verify_replay --runs 1000",
+        lambda: verify_replay.tables(1000),
     ),
     "soak": Section(
         "Soak: 500 streams at once, 30 % left in the middle, five minutes",
