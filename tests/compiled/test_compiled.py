@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+# Whichever of them is first builds the wheel.
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("router", "policies", "pyproject.toml", "README.md", "LICENSE")
 """All that a wheel is built of."""
@@ -66,7 +69,6 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "packages"
 
 
-@pytest.mark.timeout(300)
 def test_the_same_is_said_to_the_last_digit(compiled: Path) -> None:
     """Estimates and logs of compiled and other processes may share a store."""
     source = run(str(SAYS), PYTHONPATH=str(ROOT))
@@ -76,7 +78,6 @@ def test_the_same_is_said_to_the_last_digit(compiled: Path) -> None:
     assert machine.stdout == source.stdout
 
 
-@pytest.mark.timeout(300)
 def test_it_passes_the_tests_of_its_source(compiled: Path) -> None:
     """Odd bodies, hostile text, sessions and segments included."""
     options = ("-q", "-o", "pythonpath=", "-p", "no:cacheprovider", "tests/unit/classify")
