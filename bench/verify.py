@@ -119,9 +119,9 @@ SECTIONS: dict[str, Section] = {
         lambda: verify_replay.tables(1000),
     ),
     "soak": Section(
-        "Soak: 500 streams at once, 30 % left in the middle, five minutes",
-        "python -m bench.verify_soak --streams 500 --seconds 300",
-        lambda: verify_soak.tables(streams=500, seconds=300.0),
+        "Soak: 500 streams at once, 30 % left in the middle, twenty minutes",
+        "python -m bench.verify_soak --streams 500 --seconds 1200",
+        lambda: verify_soak.tables(streams=500, seconds=1200.0),
     ),
     "store": Section(
         "Store: what clients notice when it is frozen or killed",
