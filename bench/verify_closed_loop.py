@@ -37,7 +37,7 @@ from router.simulate.load import load_world
 from router.simulate.tables import percent, table
 
 POLICY: Final = "net_gain"
-CASES: Final = (("llama8b-light", 0.7), ("llama8b-heavy", 0.1))
+CASES: Final = (("llama8b-light", 0.25), ("llama8b-heavy", 0.1))
 """Worlds, and speeds that two cores keep up with: a light load, and a heavy one."""
 WITHIN: Final = 0.05
 KEPT_UP: Final = 0.15
