@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import orjson
@@ -14,7 +14,6 @@ import pytest
 from policies.base import ContextPolicy
 from policies.cost import typical_tokens
 from policies.estimators.increments import effect_fields, increments
-from policies.knowledge import Knowledge
 from policies.registry import build_any_policy
 from policies.types import ClassId, SpecUsage, Status, Trial
 from router.admin.gauges import route_gauges
@@ -32,6 +31,7 @@ from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.serving import published_priors
 from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, FAST, PLAIN, pool, route_facts
+from tests.support.pieces import result
 
 FACTS = route_facts(
     pool("plain"), pool("fast", method="draft_model", num_speculative_tokens=3, replicas=2)
@@ -95,16 +95,6 @@ def past(rng: random.Random) -> Past:
     return Past(blocks, NEWEST, frozenset(set(blocks) - {NEWEST}))
 
 
-def finished(steps: Generator[None, None, Knowledge]) -> Knowledge:
-    """What comes of work that is done in pieces."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            known: Knowledge = ended.value
-            return known
-
-
 def planned(name: str, sums: Past, builder: SnapshotBuilder) -> tuple[RouteState, Plan]:
     """What is known of a route, and what a policy makes of it."""
     built, policy = builder.build(sums, WALL), build_any_policy(name, {}, ARMS, CLASSES)
@@ -112,7 +102,7 @@ def planned(name: str, sums: Past, builder: SnapshotBuilder) -> tuple[RouteState
     if isinstance(policy, ContextPolicy):
         knowing = Knowing(ARMS, expectations(ARMS, CLASSES, published_priors()), 900.0)
         look = knowing.look(sums, {name: of.parts for name, of in built.classes.items()}, WALL)
-        known = finished(look)
+        known = result(look)
         steps = context_plan_steps(policy, known, tuple(built.classes), version=1, rng=rng)
     else:
         steps = plan_steps(policy, built.views(), ARMS, version=1, rng=rng)

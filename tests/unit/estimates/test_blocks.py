@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar
-
 from policies.estimators.increments import effect_fields
 from router.estimates.blocks import Block, parse, summed
 from router.estimates.layout import Cells
 from router.types import POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST
+from tests.support.pieces import result
 
 FIELDS = {
     "n": 3,
@@ -21,17 +19,6 @@ FIELDS = {
     "y.s.s": 3_000_000,
     "y.s.q": 3_000_000,
 }
-T = TypeVar("T")
-
-
-def result(steps: Generator[None, None, T]) -> T:
-    """What comes out at the end."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: T = end.value
-            return made
 
 
 def read(cells: Cells) -> Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from router.estimates.layout import BLOCK_S, Cells
 from router.estimates.reader import Past
 from router.types import POOLED, SegmentId
 from tests.support.builders import CHAT, FAST, PLAIN
+from tests.support.pieces import result
 
 ARMS = (Arm(PLAIN, "none", baseline=True), Arm(FAST, "eagle3", 3))
 NOW = 1_000
@@ -75,13 +76,7 @@ def looked(
     knowing: Knowing, of: Past, parts: Mapping[ClassId, tuple[SegmentId, ...]] | None = None
 ) -> Knowledge:
     """All pieces of a look."""
-    steps: Generator[None, None, Knowledge] = knowing.look(of, parts or {}, WALL)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            known: Knowledge = end.value
-            return known
+    return result(knowing.look(of, parts or {}, WALL))
 
 
 def same(one: Knowledge, other: Knowledge) -> None:
