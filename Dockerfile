@@ -1,5 +1,6 @@
 # Two stages: pinned, hashed packages are installed in the first, where the classifier is made machine
-# code as well (to which its compiler reads the types of what is imported); the second has no installer's or compiler's leftovers and runs as nobody in particular.
+# code as well (its compiler reads the types of what is imported); the second has no leftovers of
+# installer or compiler and runs as nobody in particular.
 FROM python:3.13-slim AS build
 WORKDIR /src
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
