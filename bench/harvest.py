@@ -73,7 +73,7 @@ def numbered(event: bytes) -> list[bytes]:
 
 
 def watch(dialect: Dialect, adapter: EngineAdapter, event: bytes, *, strip: bool) -> list[float]:
-    """One event a piece; the same with a quote in its text; halves; many events a piece."""
+    """One event a piece; with a quote in its text; halves; many a piece; a whole answer in one."""
 
     def made() -> StreamHarvest:
         return StreamHarvest(
@@ -105,11 +105,13 @@ def watch(dialect: Dialect, adapter: EngineAdapter, event: bytes, *, strip: bool
 
         return nanoseconds(feed_all, 500) / len(events)
 
+    answer = burst + b"data: [DONE]\n\n"
     return [
         one_by_one(numbered(event)),
         one_by_one(numbered(quoted)),
         nanoseconds(halves, 10_000),
         nanoseconds(lambda: harvest.feed(burst, 1.0), 500) / BURST,
+        nanoseconds(lambda: made().feed(answer, 1.0), 500) / BURST,
     ]
 
 
@@ -132,8 +134,8 @@ def _chat(messages: list[dict[str, str]], options: dict[str, object]) -> bytes:
 
 def main() -> None:
     """Print both tables."""
-    print("| stream, ns for one event | alone | with a quote | in halves | of 64 | orjson |")
-    print("|---|---|---|---|---|---|")
+    print("| stream, ns for one event | alone | with a quote | in halves | of 64 | whole | orjson |")
+    print("|---|---|---|---|---|---|---|")
     for name, dialect, adapter, event, strip in STREAMS:
         data = event[event.index(b"{") : -2]
         parse = nanoseconds(lambda data=data: orjson.loads(data), 20_000)  # type: ignore[misc]

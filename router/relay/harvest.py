@@ -17,7 +17,7 @@ from router.engines.base import NOTHING_ASKED, Ask
 from router.engines.rule import StepRule, StreamCount
 from router.engines.splice import cut_member
 from router.errors import RequestError
-from router.relay.sse import EventSplitter, EventTooLargeError, cut_events, event_data
+from router.relay.sse import EventSplitter, EventTooLargeError, event_data
 from router.relay.tally import STOP, TOLD, Tally
 from router.relay.whole import HeldHarvest, PassThrough, WholeHarvest, holds_record_alone
 
@@ -265,22 +265,46 @@ class StreamHarvest:
         return b"" if self._whole_events else data
 
     def _block(self, whole: bytes, now: float) -> bytes:
-        """Whole events; returns what the client gets of them where that may differ."""
-        if self.first_content_s is not None:
-            if self._is_output(whole):
+        """Whole events; returns what the client gets of them where that may differ.
+
+        A read may hold all of a short answer, so runs of output in it are passed over as one: only
+        what stands before the first content, between runs and at the end is taken apart.
+        """
+        shown: list[bytes] = []
+        at, size = 0, len(whole)
+        while at < size:
+            end = at if self.first_content_s is None else self._run_end(whole, at)
+            if end > at:
+                run = whole[at:end]
                 self.last_content_s = now
-                self._count(whole)
-                return whole
-            if self._strip_nulls and self._announces_only(whole):
-                self.last_content_s = now
-                self._count(whole)
-                return whole.replace(_LAST_NULL_USAGE, b"}\n\n")
-        events = cut_events(whole)
-        if self._whole_events:
-            return b"".join([self._forward(event, now) for event in events])
-        for event in events:
-            self._observe(event, now)
-        return whole
+                self._count(run)
+                shown.append(run.replace(_LAST_NULL_USAGE, b"}\n\n") if self._strip_nulls else run)
+            else:
+                end = _event_end(whole, at)
+                event = whole[at:end]
+                shown.append(
+                    self._forward(event, now) if self._whole_events else self._observe(event, now)
+                )
+            at = end
+        return b"".join(shown) if self._whole_events else whole
+
+    def _run_end(self, whole: bytes, at: int) -> int:
+        """Where the run of events ends that begins at a place and is all output; there if none."""
+        if not whole.startswith(self._heads, at):
+            return at
+        stop, begin = len(whole), at
+        while (found := self._stop(whole, begin)) is not None:
+            begin = found.end()
+            if not (self._strip_nulls and _announces(whole, found.start(), at)):
+                stop = found.start()
+                break
+        done = whole.find(DONE, at, stop)
+        if done >= 0:
+            stop = done
+        if stop == len(whole):
+            return stop
+        cut = whole.rfind(b"\n\n", at, stop)
+        return at if cut < 0 else cut + 2
 
     def _count(self, whole: bytes) -> None:
         """Counts whole events that are all output, comments between them aside."""
@@ -315,20 +339,12 @@ class StreamHarvest:
             and b"\r" not in whole
         )
 
-    def _announces_only(self, whole: bytes) -> bool:
-        """Whether events are output but for the null by which some servers announce usage."""
-        announcing = whole.count(_LAST_NULL_USAGE)
-        return (
-            announcing > 0
-            and whole.startswith(b"data: {")
-            and whole.count(b"\n\n") == announcing
-            and self._is_output(whole.replace(_LAST_NULL_USAGE, b"}\n\n"))
-        )
-
     def _learn(self, whole: bytes) -> None:
         """Keeps what stands around the text of a single event, to know the next ones by."""
+        if whole.find(b"\n\n") + 2 != len(whole):
+            return
         found = _TEXT.search(whole)
-        if found is None or whole.find(b"\n\n") + 2 != len(whole):
+        if found is None:
             return
         if self._tally is not None:
             self._tally.glance(whole)
@@ -414,7 +430,7 @@ def _merge(merged: dict[str, Any], figures: Mapping[str, Any]) -> None:
 
 
 @cache
-def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[[bytes], object | None]:
+def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[..., re.Match[bytes] | None]:
     """Finds any of some members. One pattern that begins with a quote is the fastest way to look.
 
     >>> bool(_stop_pattern((b'"error"', b'"usage":{'))(b'{"usage":{}}'))
@@ -424,6 +440,26 @@ def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[[bytes], object | None]:
         re.escape(stop.removeprefix(b'"')).replace(b'":', b'": ?') for stop in stops
     ]  # some servers write a blank after each colon
     return re.compile(b'"(?:' + b"|".join(names) + b")").search
+
+
+def _event_end(whole: bytes, at: int) -> int:
+    """Where the event ends that begins at a place; at the end of all if no blank line follows."""
+    blank = whole.find(b"\n\n", at)
+    return len(whole) if blank < 0 else blank + 2
+
+
+def _announces(whole: bytes, found: int, at: int) -> bool:
+    """Whether a mention of usage is the null by which some servers announce it, and no more.
+
+    Args:
+        whole: Events.
+        found: Where its name begins.
+        at: Where its event begins, or one before it.
+    """
+    if found == 0 or not whole.startswith(_LAST_NULL_USAGE, found - 1):
+        return False
+    begun = whole.rfind(b"\n\n", at, found)
+    return whole.startswith(b"data: {", at if begun < 0 else begun + 2)
 
 
 def _blank_start(event: bytes) -> bytes:

@@ -88,22 +88,6 @@ class EventSplitter:
         return rest
 
 
-def cut_events(block: bytes) -> list[bytes]:
-    r"""Whole events without any CR, cut apart.
-
-    >>> cut_events(b"data: 1\n\n\ndata: 2\n\n")
-    [b'data: 1\n\n', b'\ndata: 2\n\n']
-    """
-    events: list[bytes] = []
-    start, end = 0, block.find(b"\n\n") + 2
-    while end > 1:
-        events.append(block[start:end])
-        start, end = end, block.find(b"\n\n", end) + 2
-    if start < len(block):
-        events.append(block[start:])
-    return events
-
-
 def event_data(event: bytes) -> bytes:
     r"""The event's data: the values of its `data` fields, joined by LF; empty if it has none.
 
