@@ -134,7 +134,9 @@ def _chat(messages: list[dict[str, str]], options: dict[str, object]) -> bytes:
 
 def main() -> None:
     """Print both tables."""
-    print("| stream, ns for one event | alone | with a quote | in halves | of 64 | whole | orjson |")
+    print(
+        "| stream, ns for one event | alone | with a quote | in halves | of 64 | whole | orjson |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name, dialect, adapter, event, strip in STREAMS:
         data = event[event.index(b"{") : -2]

@@ -13,6 +13,7 @@ import numpy as np
 from policies.knowledge import Moment
 
 _MOST_TOKENS: Final = 1e7
+_MOST_WAIT_S: Final = 1e4
 MIDDLES: Final = tuple((np.exp2(np.arange(24 * 8) / 8.0) - 1.0).tolist())
 """Tokens in the middle of each band of prompts, eight to a doubling."""
 
@@ -33,3 +34,20 @@ def ahead_bands(moment: Moment) -> tuple[int, ...]:
         tokens = [min(max(ahead, 0), _MOST_TOKENS) for ahead in moment.ahead_tokens]
         return tuple([round(8.0 * math.log2(1.0 + ahead)) for ahead in tokens])
     return (0,) * len(moment.load)
+
+
+def waited_bands(moment: Moment, least_s: float) -> tuple[int, ...]:
+    """The band of what the first in line has waited on each arm, in milliseconds.
+
+    Args:
+        moment: The moment.
+        least_s: Waits up to so long are left out, so that most answers can be given again.
+    """
+    if not (moment.waited_s and max(moment.waited_s) > least_s):
+        return (0,) * len(moment.load)
+    return tuple(
+        [
+            round(8.0 * math.log2(1.0 + 1e3 * min(waited, _MOST_WAIT_S))) if waited > least_s else 0
+            for waited in moment.waited_s
+        ]
+    )

@@ -116,7 +116,7 @@ def moments(arms: Sequence[Arm]) -> Iterator[Moment]:
 
     Example:
         >>> len(list(moments(example_arms(2))))
-        8
+        9
     """
     size = len(arms)
     calm = example_moment(arms)
@@ -126,6 +126,7 @@ def moments(arms: Sequence[Arm]) -> Iterator[Moment]:
     yield replace(calm, part="de/no-such-app")
     yield replace(calm, load=(400,) * size, prompt_tokens=120_000)
     yield replace(calm, cached_tokens=(0,) * (size - 1) + (200,), output_tokens=1)
+    yield replace(calm, ahead_tokens=(900,) * size, waited_s=(2.5,) * size)
     yield replace(calm, load=(*(0,) * (size - 1), 5))
     yield replace(calm, load=(0,) * size)
 
@@ -182,6 +183,10 @@ def check_survives_degenerate_knowledge(make: ContextPolicyFor) -> None:
             plan = policy.prepare(known, np.random.default_rng(0))
             for moment in (example_moment(arms), example_moment(arms, part="app")):
                 _require_pmf(plan.propose(moment), moment)
+        plan = policy.prepare(example_knowledge(arms, [0.0] * count), np.random.default_rng(0))
+        for absurd in _ABSURD:
+            moment = replace(example_moment(arms), waited_s=(absurd,) * count)
+            _require_pmf(plan.propose(moment), moment)
 
 
 def check_same_moment_same_answer(make: ContextPolicyFor) -> None:

@@ -92,8 +92,9 @@ class Knowledge:
         prefill: Seconds before the first token besides those of the request's own prompt, by arm
             and load.
         prompt_s: Seconds that a token of a prompt takes; None where that cannot be told.
-        usual_s: TTFT that a second of waiting belongs to on average, over all requests, short
-            prompts counting most: mean square over mean. None where unknown.
+        usual_s: TTFT that a second of waiting belongs to on average, short prompts counting most
+            (mean square over mean), where half of the requests lie at loads and on arms where it is
+            less: so it stays what it was while some are crowded out. None where unknown.
         costs: Number, sum and sum of squares of log costs by class and load band, shape
             (3, arms, bands).
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.
@@ -150,3 +151,5 @@ class Moment:
     """Most tokens that the client wants; None for no limit."""
     ahead_tokens: tuple[int, ...] = ()
     """Of prompts that are at that server and have no answer yet; empty where that is not known."""
+    waited_s: tuple[float, ...] = ()
+    """How long the first of these has waited whom nobody has overtaken; empty where not known."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from policies.bands import MIDDLES, ahead_bands, prompt_bands
+from policies.bands import MIDDLES, ahead_bands, prompt_bands, waited_bands
 from policies.beliefs import Exploring, Told, of_draws
 from policies.budgets import NetGainParameters, budget_of, doubt_of, least_control, settled
 from policies.cost import typical_tokens
@@ -33,9 +33,11 @@ _STEP_S: Final = 0.02
 _FIRST_S: Final = 0.03
 _PROMPT_S: Final = 5e-5
 """Where curves begin while nothing is known; only their ratios matter then."""
-_TAIL: Final = 3.0
+_TAIL: Final = 3.3
 """Times the usual TTFT at which the price of a wait is half of what it comes to. In the worlds of
-docs/world.md the 99th percentile of plain decoding is 2.6 to 5.6 times it."""
+docs/world.md the 99th percentile of plain decoding is 3 to 6 times it."""
+_LONG: Final = 1.0
+"""Times the usual TTFT from which a wait of others tells more than what is known of prompts."""
 _FAR: Final = 1e6
 """Times that, beyond which a wait is as far as it can be; absurd figures are no larger."""
 _RESIDUAL_SD: Final = 0.08
@@ -63,6 +65,7 @@ class _Asked(NamedTuple):
         load: Requests at the server of each arm, this one included.
         fresh: Bands of what each arm has to prefill.
         ahead: Bands of what it has to prefill before.
+        waited: Bands of how long the first in line there has waited, where that is long.
         limit: Most tokens of the answer; None where the client sets none that matters.
     """
 
@@ -70,6 +73,7 @@ class _Asked(NamedTuple):
     load: tuple[int, ...]
     fresh: tuple[int, ...]
     ahead: tuple[int, ...]
+    waited: tuple[int, ...]
     limit: int | None
 
 
@@ -128,6 +132,7 @@ class NetGainPlan:
         self._even = np.full(draws, 1.0 / draws)
         self._prompt_s = _within(known.prompt_s, _MOST_PROMPT_S) or _PROMPT_S
         usual_s = _within(known.usual_s, _MOST_WAIT_S)
+        self._long_s = np.inf if usual_s is None else _LONG * usual_s
         self._per_tail = 0.0 if usual_s is None else 1.0 / (_TAIL * usual_s)
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
@@ -148,7 +153,7 @@ class NetGainPlan:
         their band: 4.5 % more or less.
         """
         part = self._part(moment.class_id, moment.part)
-        asked = _asked(moment, part)
+        asked = _asked(moment, part, self._long_s)
         found = self._answers.get(asked)
         if found is None:
             if len(self._answers) >= _MOST_ANSWERS:
@@ -190,7 +195,13 @@ class NetGainPlan:
             # An early start must not be bought with tokens that come slower than plainly decoded.
             cost += self._p.steadiness * np.maximum(cost - cost[base], 0.0)
         first = self._wait.take(rows, axis=0)
-        own, others = np.array(self._prompts(asked))[:, :, None]
+        before, own, others = np.array(self._prompts(asked))[:, :, None]
+        first += before
+        if any(asked.waited):
+            # What fills a server up may never have been seen before: whoever is next in line will
+            # wait for about as long as the first has already (Ibrahim and Whitt 2009).
+            waited = [MIDDLES[band] / 1e3 for band in asked.waited]
+            np.maximum(first, np.array(waited)[:, None], out=first)
         first += own
         # Seconds count more the longer a wait is, so that those pay who would be in the tail.
         far = np.minimum(first * self._per_tail, _FAR)
@@ -202,7 +213,7 @@ class NetGainPlan:
         cost += first
         return cost
 
-    def _prompts(self, asked: _Asked) -> tuple[list[float], list[float]]:
+    def _prompts(self, asked: _Asked) -> tuple[list[float], list[float], list[float]]:
         """Seconds that prompts make it wait on each arm, and that its own makes others wait.
 
         Prompts before it are worked on first; while its own is, the others at its server wait.
@@ -210,10 +221,8 @@ class NetGainPlan:
         prompt_s, courtesy = self._prompt_s, self._p.courtesy
         fresh = [MIDDLES[band] for band in asked.fresh]
         return (
-            [
-                prompt_s * (tokens + MIDDLES[before])
-                for tokens, before in zip(fresh, asked.ahead, strict=True)
-            ],
+            [prompt_s * MIDDLES[before] for before in asked.ahead],
+            [prompt_s * tokens for tokens in fresh],
             [
                 prompt_s * courtesy * max(n - 1, 0) * tokens
                 for n, tokens in zip(asked.load, fresh, strict=True)
@@ -223,7 +232,7 @@ class NetGainPlan:
     def told(self, moment: Moment) -> Told:
         """What the draws say of the arms, and what those that are not proven may have."""
         part, base = self._part(moment.class_id, moment.part), self._known.baseline
-        cost = self._cost(part, _asked(moment, part))
+        cost = self._cost(part, _asked(moment, part, self._long_s))
         beliefs = of_draws(np.log(cost) - np.log(cost[base]))
         barred = _barred(len(cost), [a for a, n in enumerate(moment.load) if n <= 0], part.held)
         unproven = beliefs.better < self._p.proof
@@ -390,10 +399,17 @@ def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:
     return gone if len(barred) == arms else barred
 
 
-def _asked(moment: Moment, part: _Part) -> _Asked:
+def _asked(moment: Moment, part: _Part, usual_s: float) -> _Asked:
     most = moment.output_tokens
     limit = max(most, 1) if most is not None and most < part.output else None
-    return _Asked(part.number, moment.load, prompt_bands(moment), ahead_bands(moment), limit)
+    return _Asked(
+        part.number,
+        moment.load,
+        prompt_bands(moment),
+        ahead_bands(moment),
+        waited_bands(moment, usual_s),
+        limit,
+    )
 
 
 def _answer(belief: Belief, otherwise: float) -> float:

@@ -185,7 +185,8 @@ def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
     prompt's, and would flatten it. What a band's requests wait beyond that is its intercept, and
     not a slope through the origin, by which arms that answer short prompts soon look as if they
     were quicker with long ones. Requests are weighed as `policies.estimators.prefill` weighs them,
-    in the usual TTFT (mean square over mean) too: short prompts count most.
+    in the usual TTFT too: short prompts count most. That is a median over bands and arms, because
+    of some dozens of requests that met a full server a mean would say that such waits are usual.
 
     Args:
         sums: Discounted, shape (bands, len(PREFILL_FIELDS), arms).
@@ -201,7 +202,7 @@ def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
         wait = (n1y - s * n1u) / n11
         cv_sq = (nyy - 2.0 * s * nuy + s * s * nuu) / n11 / wait**2 - 1.0
         sound = (n > 0.0) & np.isfinite(wait) & (wait > 0.0) & np.isfinite(cv_sq)
-        usual = float(nyy.sum() / n1y.sum())
+        usual = _median(nyy / n1y, n)
     wait, cv_sq = np.where(sound, wait, 0.0), np.where(sound, np.maximum(cv_sq, 0.0), 0.0)
     n = np.where(sound, n, 0.0)
     found = np.zeros((4, arms, BUCKETS))
@@ -214,6 +215,16 @@ def prefill_of(sums: FloatArray, steps: Ratios) -> Prefill:
         None if slope is None else slope / 1e3,
         usual if math.isfinite(usual) and usual > 0.0 else None,
     )
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    """The weighted median of those that have a weight; NaN where none has."""
+    there = (weights > 0.0) & np.isfinite(values)
+    if not there.any():
+        return math.nan
+    order = np.argsort(values[there])
+    reached = weights[there][order].cumsum()
+    return float(values[there][order][np.searchsorted(reached, 0.5 * reached[-1])])
 
 
 def _slope(sums: FloatArray) -> float | None:

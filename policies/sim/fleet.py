@@ -55,7 +55,7 @@ class Fleet:
         spec, replicas = self.spec.pools[pool], self.pools[pool]
         number = self.pick(pool, arrival)
         if number is None:
-            return PoolLoad(spec.name, 0, 0, 0, 0, spec.spec.slots, 0, 0)
+            return PoolLoad(spec.name, 0, 0, 0, 0, spec.spec.slots, 0, 0, 0.0)
         chosen = replicas[number]
         up = [replica for replica in replicas if replica.up(self.now_s)]
         return PoolLoad(
@@ -67,6 +67,7 @@ class Fleet:
             slots=spec.spec.slots,
             cached_tokens=chosen.cached_tokens(arrival),
             ahead_tokens=chosen.ahead_tokens,
+            waited_s=chosen.waited_s(self.now_s),
         )
 
     def drift(self, event: Event) -> None:

@@ -121,4 +121,5 @@ def moment_of(ask: Ask, loads: Sequence[PoolLoad]) -> Moment:
         prompt_tokens=ask.prompt_tokens,
         cached_tokens=tuple(load.cached_tokens for load in loads),
         ahead_tokens=tuple(load.ahead_tokens for load in loads),
+        waited_s=tuple(load.waited_s for load in loads),
     )

@@ -94,6 +94,16 @@ class Replica:
             if serving.first_s is None
         )
 
+    def waited_s(self, at_s: float) -> float:
+        """How long the first in line has waited by then; 0 where nobody is.
+
+        Whoever has been overtaken waits for something else than the line.
+        """
+        serving = self._serving.values()
+        reached = max((s.begun_s for s in serving if s.first_s is not None), default=-np.inf)
+        line = [s.begun_s for s in serving if s.first_s is None and s.begun_s > reached]
+        return at_s - min(line) if line else 0.0
+
     def up(self, at_s: float) -> bool:
         """Whether it answers."""
         return at_s >= self.up_from_s

@@ -46,6 +46,8 @@ class PoolLoad:
     """Tokens of this prompt that need no prefill there."""
     ahead_tokens: int
     """Tokens of prompts that are there and have no answer yet."""
+    waited_s: float
+    """How long the first of these has waited whom nobody has overtaken."""
 
 
 @value

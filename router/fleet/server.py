@@ -72,6 +72,7 @@ class Server:
         "_limits",
         "_progress",
         "_ramp_from",
+        "_reached",
         "_resting",
         "_worked",
         "breaker",
@@ -104,7 +105,9 @@ class Server:
         self.cooling = Cooling(limits.cooling)
         self.leases: set[Lease] = set()
         self._fresh: list[Lease] = []
-        """Streams that had sent nothing when this was last looked at."""
+        """Streams that had sent nothing when this was last looked at, the oldest first."""
+        self._reached = -math.inf
+        """When the latest stream came that has been answered."""
         self.gauges = UNKNOWN
         self._elsewhere = 0
         """Requests that the engine told of and that were not ours when it did."""
@@ -156,15 +159,29 @@ class Server:
         """Requests that one would find here that came now, itself included."""
         return len(self.leases) + 1 + self._elsewhere
 
-    @property
-    def bytes_ahead(self) -> int:
-        """Bytes of the requests for streams that have sent nothing yet: prompts to be worked on."""
+    def line(self, now: float) -> tuple[int, float]:
+        """What stands in line: streams that have sent nothing yet.
+
+        Returns:
+            Bytes of their requests, which are prompts to be worked on, and for how many seconds the
+            first has waited that nobody has overtaken: one that others overtake waits for
+            something of its own, and says nothing of who comes next.
+        """
         if not self._fresh:
-            return 0
-        self._fresh = [
-            lease for lease in self._fresh if lease.touched is None and lease.server is not None
-        ]
-        return sum(lease.prompt_bytes for lease in self._fresh)
+            return 0, 0.0
+        left: list[Lease] = []
+        size, reached = 0, self._reached
+        for lease in self._fresh:
+            if lease.touched is not None:
+                reached = max(reached, lease.begun)
+            elif lease.server is not None:
+                left.append(lease)
+                size += lease.prompt_bytes
+        self._fresh, self._reached = left, reached
+        for lease in left:
+            if lease.begun > reached:
+                return size, max(now - lease.begun, 0.0)
+        return size, 0.0
 
     def share(self, now: float) -> float:
         """Load that it should carry, relative to others: its weight, less while it starts."""
@@ -202,7 +219,7 @@ class Server:
         )
         if streamed:
             if len(self._fresh) > 2 * len(self.leases) + _SPARE:
-                _ = self.bytes_ahead
+                self.line(now)
             self._fresh.append(lease)
         if self._resting:
             lease.probe = self.breaker.begin_probe(now)
@@ -265,7 +282,7 @@ class Server:
         """
         self.life = old.life
         self.up, self.draining, self.stalled = old.up, old.draining, old.stalled
-        self.leases, self._fresh = old.leases, old._fresh
+        self.leases, self._fresh, self._reached = old.leases, old._fresh, old._reached
         self.gauges = old.gauges
         self.told_load = old.told_load
         self._elsewhere = old._elsewhere

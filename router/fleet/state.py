@@ -96,6 +96,8 @@ class Prospect:
     """Share of its prompt that this server has seen lately, in [0, 1]."""
     bytes_ahead: int = 0
     """Of requests at that server whose streams have sent nothing yet."""
+    waited_s: float = 0.0
+    """How long the first of these has waited that nobody has overtaken."""
 
 
 _NOBODY = Prospect()
@@ -397,22 +399,22 @@ def _prospect(pool: _PoolState, prefix: tuple[int, ...], now: float) -> Prospect
         costs = [cost(server.load(now), server.share(now)) for server in usable]
         best = usable[costs.index(min(costs))]
     if not (prefix and pool.remembers and len(pool.table)):
-        return _at(best)
+        return _at(best, now)
     by_life = {server.life: server for server in usable}
     holders, matched = pool.table.match(prefix, by_life, now)
     if not holders:
-        return _at(best)
+        return _at(best, now)
     if best.life in holders:
-        return _at(best, matched)
+        return _at(best, now, matched)
     saved = pool.limits.weights.affinity * matched
     holder = min(map(by_life.__getitem__, holders), key=lambda server: server.load(now))
     if cost(holder.load(now), holder.share(now), saved) > cost(best.load(now), best.share(now)):
-        return _at(best)
-    return _at(holder, matched)
+        return _at(best, now)
+    return _at(holder, now, matched)
 
 
-def _at(server: Server, cached: float = 0.0) -> Prospect:
-    return Prospect(server.meets, cached, server.bytes_ahead)
+def _at(server: Server, now: float, cached: float = 0.0) -> Prospect:
+    return Prospect(server.meets, cached, *server.line(now))
 
 
 def _least_bad(pool: _PoolState, exclude: frozenset[ReplicaId], now: float) -> Server | None:

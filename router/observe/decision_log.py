@@ -152,6 +152,7 @@ def _moment_json(moment: Moment | None) -> dict[str, Any] | None:
         "cached_tokens": moment.cached_tokens,
         "output_tokens": moment.output_tokens,
         "ahead_tokens": moment.ahead_tokens,
+        "waited_s": moment.waited_s,
     }
 
 

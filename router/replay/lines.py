@@ -276,4 +276,5 @@ def _moment(
         cached_tokens=tuple(int(cached) for cached in told["cached_tokens"]),
         output_tokens=told.get("output_tokens"),
         ahead_tokens=tuple(int(ahead) for ahead in told.get("ahead_tokens", ())),
+        waited_s=tuple(float(waited) for waited in told.get("waited_s", ())),
     )

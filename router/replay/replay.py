@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -198,21 +198,21 @@ def _aligned(entry: Entry, moment: Moment, place: Mapping[ArmId, int]) -> Moment
     """The moment in the order of the log's arms; an arm that was not there has load 0."""
     if list(entry.probabilities) == list(place):
         return moment
-    load, cached, ahead = ([0] * len(place) for _ in range(3))
-    before = moment.ahead_tokens or (0,) * len(moment.load)
-    for arm_id, here, there, waits in zip(
-        entry.probabilities, moment.load, moment.cached_tokens, before, strict=True
-    ):
-        at = place[arm_id]
-        load[at], cached[at], ahead[at] = here, there, waits
-    return Moment(
-        moment.class_id,
-        moment.part,
-        tuple(load),
-        moment.prompt_tokens,
-        tuple(cached),
-        moment.output_tokens,
-        tuple(ahead),
+
+    def placed(values: Sequence[Any]) -> tuple[Any, ...]:
+        """By arm of the log; what is not known stays unknown."""
+        found = [0] * len(place)
+        for arm_id, value in zip(entry.probabilities, values, strict=True):
+            found[place[arm_id]] = value
+        return tuple(found)
+
+    unknown = (0,) * len(moment.load)
+    return replace(
+        moment,
+        load=placed(moment.load),
+        cached_tokens=placed(moment.cached_tokens),
+        ahead_tokens=placed(moment.ahead_tokens or unknown),
+        waited_s=placed(moment.waited_s or unknown),
     )
 
 

@@ -42,6 +42,7 @@ def moment_of(
         cached_tokens=tuple([int(prompt * prospect.cached) for prospect in prospects]),
         output_tokens=_limit(request),
         ahead_tokens=tuple([prospect.bytes_ahead // _BYTES_PER_TOKEN for prospect in prospects]),
+        waited_s=tuple([round(prospect.waited_s, 3) for prospect in prospects]),
     )
 
 

@@ -48,14 +48,37 @@ def test_prompts_are_ahead_until_their_answers_begin(server: Server) -> None:
     """Those of streams, whose first piece tells that their prompts are done with."""
     first, second = (server.begin(0.0, prompt_bytes=size) for size in (400, 1000))
     server.begin(0.0, streamed=False, prompt_bytes=50)
-    assert server.bytes_ahead == 1400
+    assert server.line(1.0)[0] == 1400
     first.touched = 1.0
-    assert server.bytes_ahead == 1000
+    assert server.line(1.0)[0] == 1000
     second.release()
-    assert server.bytes_ahead == 0
+    assert server.line(1.0)[0] == 0
     for _ in range(100):
         server.begin(2.0, prompt_bytes=8).release()
-    assert server.bytes_ahead == 0
+    assert server.line(2.0)[0] == 0
+
+
+def test_the_line_is_as_long_as_its_first_has_waited(server: Server) -> None:
+    """And who has gone, answered or not, stands in none."""
+    first, second = server.begin(0.0), server.begin(3.0)
+    server.begin(1.0, streamed=False)
+    assert server.line(4.0)[1] == 4.0
+    first.touched = 5.0
+    assert server.line(6.0)[1] == 3.0
+    second.release()
+    assert server.line(7.0)[1] == 0.0
+
+
+def test_who_is_overtaken_waits_for_something_else_than_the_line(server: Server) -> None:
+    """A stream that hangs, or is long in coming by itself, says nothing of who comes next."""
+    server.begin(0.0)
+    second = server.begin(10.0)
+    assert server.line(20.0)[1] == 20.0
+    second.touched = 21.0
+    assert server.line(30.0)[1] == 0.0
+    server.begin(31.0)
+    second.release()
+    assert server.line(33.0)[1] == 2.0
 
 
 def test_a_server_under_a_new_configuration_is_as_loaded_as_before(server: Server) -> None:

@@ -120,6 +120,7 @@ def test_a_record_tells_the_arms_and_the_moment() -> None:
         "cached_tokens": [64, 0],
         "output_tokens": 400,
         "ahead_tokens": [],
+        "waited_s": [],
     }
     assert written["arms"] == [["plain", "none", None], ["fast", "eagle3", 3]]
     assert written["baseline"] == "plain"

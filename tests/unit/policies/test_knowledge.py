@@ -185,3 +185,25 @@ def test_what_a_first_token_waits_is_told_apart_from_its_prompt() -> None:
     assert waits == pytest.approx([0.02, 0.06], rel=0.03)
     assert found.usual_s is not None
     assert 0.1 < found.usual_s < 0.3
+
+
+def test_what_is_usual_is_not_what_a_few_met_at_a_full_server() -> None:
+    """Else the price of such waits would be gone just when they are at stake."""
+    arms = example_arms(2)
+
+    def usual_s(crowded: int) -> float:
+        cells: dict[Cell, Counter[str]] = defaultdict(Counter)
+        for load, first_s, times in ((2, 0.1, 1000), (40, 8.0, crowded)):
+            trial = Trial(
+                class_id=ClassId("chat"), arm_id=arms[0].arm_id, status=Status.OK, streamed=True,
+                propensity=0.5, ttft_s=first_s, load=load, prompt_tokens=200,
+            )  # fmt: skip
+            for _ in range(times):
+                cells[arms[0].arm_id, COMMON, load_part(load)].update(prefill.increments(trial))
+        found = knowledge(arms, [Stretch(0.0, cells)], HALF_LIFE_S).usual_s
+        assert found is not None
+        return found
+
+    assert usual_s(0) == pytest.approx(0.1, rel=0.01)
+    assert usual_s(60) == usual_s(0)
+    assert usual_s(3000) > 1.0

@@ -52,6 +52,25 @@ def test_prompts_that_wait_before_it_are_paid_for() -> None:
         assert shares(known, replace(example_moment(ARMS), ahead_tokens=ahead))[better] > 0.9
 
 
+def test_nobody_joins_a_line_that_stands_still() -> None:
+    """What has filled the server up may never have been seen: how long its first waits tells."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.2], n=2000.0)
+    for waited, chosen in ((5.0, 2), (0.05, 1)):
+        asked = replace(example_moment(ARMS), waited_s=(0.0, waited, 0.0))
+        assert shares(known, asked)[chosen] > 0.9
+
+
+def test_what_waits_is_counted_once() -> None:
+    """Prompts in line explain why the first of it waits."""
+    known = example_knowledge(ARMS, EFFECTS, n=2000.0)
+    told = replace(example_moment(ARMS), ahead_tokens=(0, 4000, 0))
+    plan = NetGainPolicy(NetGainParameters()).prepare(known, np.random.default_rng(0))
+    scores = [
+        plan.propose(replace(told, waited_s=(0.0, waited, 0.0))).scores[1] for waited in (0.0, 0.3)
+    ]
+    assert scores[0] == scores[1]
+
+
 def test_a_cached_prefix_is_worth_what_it_saves() -> None:
     """A conversation stays where its prefix is, unless more is gained elsewhere than that costs."""
     known = example_knowledge(ARMS, [0.0, -0.5, -0.45], n=2000.0)

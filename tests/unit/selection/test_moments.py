@@ -14,12 +14,20 @@ from tests.support.builders import CHAT, request
 
 
 def test_load_and_cache_of_each_arm() -> None:
-    """Cached tokens are a share of the prompt's; prompts before it count as tokens too."""
+    """Cached tokens are a share of the prompt's; what stands in line counts as tokens, and waits."""
     asked = request(messages=[{"role": "user", "content": "x" * 4000}])
-    prospects = (Prospect(3), Prospect(0), Prospect(7, 0.5, 400))
+    prospects = (Prospect(3), Prospect(0), Prospect(7, 0.5, 400, 1.23456))
     moment = moment_of(asked, CHAT, SegmentId("a1+"), prospects)
     prompt = len(asked.body) // 4
-    assert moment == Moment(CHAT, "+/a1", (3, 0, 7), prompt, (0, 0, prompt // 2), None, (0, 0, 100))
+    assert moment == Moment(
+        class_id=CHAT,
+        part="+/a1",
+        load=(3, 0, 7),
+        prompt_tokens=prompt,
+        cached_tokens=(0, 0, prompt // 2),
+        ahead_tokens=(0, 0, 100),
+        waited_s=(0.0, 0.0, 1.235),
+    )
 
 
 @pytest.mark.parametrize(
