@@ -38,6 +38,8 @@ _TAIL: Final = 3.3
 docs/world.md the 99th percentile of plain decoding is 3 to 6 times it."""
 _LONG: Final = 1.0
 """Times the usual TTFT from which a wait of others tells more than what is known of prompts."""
+_BLOCKED: Final = 8
+"""One of so many draws holds that whoever waits for long does not stand in the others' way."""
 _FAR: Final = 1e6
 """Times that, beyond which a wait is as far as it can be; absurd figures are no larger."""
 _RESIDUAL_SD: Final = 0.08
@@ -130,6 +132,9 @@ class NetGainPlan:
         self._wait = wait.reshape(-1, draws)
         self._rows = range(0, len(self._busy), len(GRID))
         self._even = np.full(draws, 1.0 / draws)
+        # That the first waits for something of its own, and nobody behind it will, is believed by
+        # some draws: else nobody would come to overtake it, and show that.
+        self._lines = (np.arange(draws) % _BLOCKED != 0).astype(float)
         self._prompt_s = _within(known.prompt_s, _MOST_PROMPT_S) or _PROMPT_S
         usual_s = _within(known.usual_s, _MOST_WAIT_S)
         self._long_s = np.inf if usual_s is None else _LONG * usual_s
@@ -175,7 +180,8 @@ class NetGainPlan:
         for a in barred:
             cost[a] = np.inf
             expected[a] = np.inf
-        p = self._shares(cost, expected, part, load[base])
+        judges = slice(None, None, _BLOCKED) if any(asked.waited) else slice(None)
+        p = self._shares(cost, expected, part, load[base], judges)
         lows = [self._p.floor] * arms
         lows[base] = max(part.control, self._p.floor)
         for a in gone:
@@ -200,8 +206,8 @@ class NetGainPlan:
         if any(asked.waited):
             # What fills a server up may never have been seen before: whoever is next in line will
             # wait for about as long as the first has already (Ibrahim and Whitt 2009).
-            waited = [MIDDLES[band] / 1e3 for band in asked.waited]
-            np.maximum(first, np.array(waited)[:, None], out=first)
+            waited = np.array([MIDDLES[band] / 1e3 for band in asked.waited])
+            np.maximum(first, waited[:, None] * self._lines, out=first)
         first += own
         # Seconds count more the longer a wait is, so that those pay who would be in the tail.
         far = np.minimum(first * self._per_tail, _FAR)
@@ -253,18 +259,23 @@ class NetGainPlan:
         return Told(beliefs, exploring)
 
     def _shares(
-        self, cost: FloatArray, expected: list[float], part: _Part, load: int
+        self, cost: FloatArray, expected: list[float], part: _Part, load: int, judges: slice
     ) -> list[float]:
-        """Most to the least expected cost, some by draws, and no more than the budget unproven."""
+        """Most to the least expected cost, some by draws, and no more than the budget unproven.
+
+        `judges` are the draws that say whether an arm is proven: those that look beyond a line,
+        which is no property of the arm.
+        """
         given, base = self._p, self._known.baseline
         p = self._wanted(cost, expected, part)
         if expected[base] == np.inf:
             return p
-        plain, needed = cost[base], given.proof * given.draws
+        plain = cost[base, judges]
+        needed = given.proof * len(plain)
         unproven = [
             a
             for a, share in enumerate(p)
-            if share > 0.0 and a != base and np.count_nonzero(cost[a] <= plain) < needed
+            if share > 0.0 and a != base and np.count_nonzero(cost[a, judges] <= plain) < needed
         ]
         risk = sum(p[a] for a in unproven)
         budget = self._budget(part, load)

@@ -60,6 +60,13 @@ def test_nobody_joins_a_line_that_stands_still() -> None:
         assert shares(known, asked)[chosen] > 0.9
 
 
+def test_some_try_whether_the_line_still_stands() -> None:
+    """Its first may wait for something of its own, which only those show that overtake it."""
+    known = example_knowledge(ARMS, [0.0, -0.5, -0.2], n=2000.0)
+    asked = replace(example_moment(ARMS), waited_s=(0.0, 50.0, 0.0))
+    assert 0.002 < shares(known, asked)[1] < 0.02
+
+
 def test_what_waits_is_counted_once() -> None:
     """Prompts in line explain why the first of it waits."""
     known = example_knowledge(ARMS, EFFECTS, n=2000.0)
