@@ -211,6 +211,7 @@ def _replica_json(item: ReplicaState) -> dict[str, Any]:
         "suspect": item.suspect,
         "draining": item.draining,
         "share": item.share,
+        "line_s": item.line_s,
         "gauges": _flat(item.gauges),
     }
 

@@ -67,6 +67,8 @@ class ReplicaState:
     draining: bool = False
     share: float = 1.0
     """How far its slow start is, in (0, 1]."""
+    line_s: float = 0.0
+    """How long the first stream in line there has waited for its answer to begin."""
     gauges: ReplicaGauges = UNKNOWN
     """What the engine says of its load."""
 
@@ -441,5 +443,6 @@ def _shown(server: Server, now: float) -> ReplicaState:
         suspect=server.stalled,
         draining=server.draining,
         share=server.ramp(now),
+        line_s=server.line(now)[1],
         gauges=server.gauges,
     )

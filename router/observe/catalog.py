@@ -137,6 +137,10 @@ GAUGES: dict[str, tuple[str, LabelNames]] = {
     "specroute_replica_suspect": ("1 when a server stopped working on what it has.", REPLICA),
     "specroute_replica_draining": ("1 when an operator took a server out.", REPLICA),
     "specroute_replica_share_ratio": ("How far the slow start of a server is.", REPLICA),
+    "specroute_replica_line_seconds": (
+        "How long the first stream in line at a server has waited for its answer to begin.",
+        REPLICA,
+    ),
     "specroute_replica_running_requests": (
         "Requests that an engine works on, by its own account.",
         REPLICA,

@@ -19,6 +19,7 @@ def replica_gauges(state: ReplicaState) -> Iterator[tuple[str, float]]:
     yield "specroute_replica_suspect", float(state.suspect)
     yield "specroute_replica_draining", float(state.draining)
     yield "specroute_replica_share_ratio", state.share
+    yield "specroute_replica_line_seconds", state.line_s
     told = state.gauges
     for name, value in (
         ("specroute_replica_running_requests", told.running),

@@ -23,6 +23,7 @@ GAUGE_SUMS: dict[str, Literal["sum", "least", "most", "mean"]] = {
     "specroute_replica_suspect": "most",
     "specroute_replica_draining": "most",
     "specroute_replica_share_ratio": "mean",
+    "specroute_replica_line_seconds": "most",
     "specroute_replica_running_requests": "mean",
     "specroute_replica_waiting_requests": "mean",
     "specroute_replica_kv_usage_ratio": "mean",

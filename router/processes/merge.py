@@ -30,6 +30,7 @@ def merged(states: Sequence[State]) -> State:
     for key, replica in _replicas(made).items():
         seen = [of[key] for of in others if key in of]
         replica["in_flight"] = sum(item["in_flight"] for item in seen)
+        replica["line_s"] = max(item["line_s"] for item in seen)
         replica["up"] = all(item["up"] for item in seen)
     return made
 

@@ -23,6 +23,7 @@ from router.fleet.state import FleetState
 from router.selection.plans import make_plan, plan_steps
 from router.types import ANONYMOUS, POOLED, SegmentId
 from tests.support.builders import ARMS, CHAT, FAST, PLAIN, pool, route_facts
+from tests.support.clock import ManualClock
 
 FACTS = route_facts(
     pool("plain", api_key="sk-secret"),
@@ -50,11 +51,13 @@ def state(*trials: Trial) -> RouteState:
     built = SnapshotBuilder(ARMS, half_life_s=900, tail_limit=1.1).build(
         Past({5: cells}, 5, frozenset()), 6.0 * BLOCK_S
     )
-    fleet = FleetState(FACTS)
+    clock = ManualClock()
+    fleet = FleetState(FACTS, clock)
     fleet.mark(FACTS.pools[FAST].replicas[1], up=False, now=0.0)
     views = {c: ArmView.empty(c, ARMS) for c in (CHAT, ClassId("math"))}
     plan = make_plan(Half(), views, ARMS, version=1, rng=np.random.default_rng(0))
-    fleet.lease(PLAIN, now=0.0)
+    fleet.lease(PLAIN, now=clock.monotonic())
+    clock.advance(1.5)
     return RouteState(FACTS, fleet.view(), built, plan)
 
 
@@ -100,6 +103,7 @@ def test_a_route_shows_its_pools_and_servers() -> None:
                 "suspect": False,
                 "draining": False,
                 "share": 1.0,
+                "line_s": 1.5,
                 "gauges": {"running": None, "waiting": None, "kv_usage": None},
                 "detected": None,
                 "mismatch": [],

@@ -26,6 +26,7 @@ def test_a_server_shows_all_that_is_known() -> None:
         suspect=True,
         draining=False,
         share=0.5,
+        line_s=1.5,
         gauges=ReplicaGauges(4, 1, 0.75),
     )
     shown = dict(replica_gauges(state))
@@ -37,6 +38,7 @@ def test_a_server_shows_all_that_is_known() -> None:
         "specroute_replica_suspect": 1,
         "specroute_replica_draining": 0,
         "specroute_replica_share_ratio": 0.5,
+        "specroute_replica_line_seconds": 1.5,
         "specroute_replica_running_requests": 4,
         "specroute_replica_waiting_requests": 1,
         "specroute_replica_kv_usage_ratio": 0.75,

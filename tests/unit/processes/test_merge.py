@@ -33,12 +33,14 @@ def state(number: int, *replicas: dict[str, Any], age: float | None = 1.0, **mor
 
 
 def replica(name: str, in_flight: int, *, up: bool = True) -> dict[str, Any]:
-    """A server as a worker sees it."""
-    return {"id": name, "in_flight": in_flight, "up": up}
+    """A server as a worker sees it, whose first stream in line has waited a second for each."""
+    return {"id": name, "in_flight": in_flight, "line_s": float(in_flight), "up": up}
 
 
 def test_load_is_added_up_and_health_must_be_agreed_on() -> None:
-    """A server is up only where all say so; one that some do not know yet counts where it is known."""
+    """A server is up only where all say so, and its line the longest; one that some do not know
+    counts where it is known.
+    """
     made = merged(
         [
             state(0, replica("a", 1), replica("b", 2)),
@@ -46,8 +48,8 @@ def test_load_is_added_up_and_health_must_be_agreed_on() -> None:
         ]
     )
     assert made["routes"][0]["pools"][0]["replicas"] == [
-        replica("a", 4),
-        replica("b", 6, up=False),
+        {**replica("a", 4), "line_s": 3.0},
+        {**replica("b", 6, up=False), "line_s": 4.0},
     ]
     assert made["workers"] == [{"number": 0}, {"number": 1}]
     assert made["store"]["dropped_increments"] == 2

@@ -36,6 +36,7 @@ function row(view, replica) {
     h("td", null, stateBadge(replica.state)),
     h("td", null, replica.breaker.replaceAll("_", " ")),
     h("td", { class: "number" }, count(replica.in_flight)),
+    h("td", { class: "number" }, replica.line_s > 0 ? seconds(replica.line_s) : ""),
     h("td", { class: "number" }, count(gauges.running)),
     h("td", { class: "number" }, count(gauges.waiting)),
     h("td", { class: "number" }, gauges.kv_usage === null ? UNKNOWN : percent(gauges.kv_usage)),
@@ -46,6 +47,7 @@ function row(view, replica) {
 
 const HEADS = [
   "Server", "State", "Breaker", { text: "In flight", numeric: true },
+  { text: "Line", numeric: true, title: "how long the first stream there has waited for its answer to begin, unless others have overtaken it" },
   { text: "Running", numeric: true, title: "by the engine's own account" },
   { text: "Waiting", numeric: true, title: "by the engine's own account" },
   { text: "KV cache", numeric: true }, "Says it is", "Notes", { text: h("span", { class: "unseen" }, "Actions") },
