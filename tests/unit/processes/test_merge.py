@@ -38,9 +38,7 @@ def replica(name: str, in_flight: int, *, up: bool = True) -> dict[str, Any]:
 
 
 def test_load_is_added_up_and_health_must_be_agreed_on() -> None:
-    """A server is up only where all say so, and its line the longest; one that some do not know
-    counts where it is known.
-    """
+    """A server is up only where all say so; one that some do not know counts where it is known."""
     made = merged(
         [
             state(0, replica("a", 1), replica("b", 2)),
