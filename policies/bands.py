@@ -36,18 +36,23 @@ def ahead_bands(moment: Moment) -> tuple[int, ...]:
     return (0,) * len(moment.load)
 
 
-def waited_bands(moment: Moment, least_s: float) -> tuple[int, ...]:
+def waited_bands(moment: Moment, long_s: float, prompt_s: float) -> tuple[int, ...]:
     """The band of what the first in line has waited on each arm, in milliseconds.
 
     Args:
         moment: The moment.
-        least_s: Waits up to so long are left out, so that most answers can be given again.
+        long_s: What is no longer than this says nothing.
+        prompt_s: Seconds of a token of a prompt: nor does what the prompts in line explain.
     """
-    if not (moment.waited_s and max(moment.waited_s) > least_s):
+    waited = moment.waited_s
+    if not (waited and max(waited) > long_s):
         return (0,) * len(moment.load)
+    ahead = moment.ahead_tokens or (0,) * len(waited)
     return tuple(
         [
-            round(8.0 * math.log2(1.0 + 1e3 * min(waited, _MOST_WAIT_S))) if waited > least_s else 0
-            for waited in moment.waited_s
+            round(8.0 * math.log2(1.0 + 1e3 * min(seconds, _MOST_WAIT_S)))
+            if seconds > max(long_s, prompt_s * tokens)
+            else 0
+            for seconds, tokens in zip(waited, ahead, strict=True)
         ]
     )

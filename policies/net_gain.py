@@ -7,6 +7,7 @@ docs/policies.md.
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -36,8 +37,6 @@ _PROMPT_S: Final = 5e-5
 _TAIL: Final = 3.3
 """Times the usual TTFT at which the price of a wait is half of what it comes to. In the worlds of
 docs/world.md the 99th percentile of plain decoding is 3 to 6 times it."""
-_LONG: Final = 1.0
-"""Times the usual TTFT from which a wait of others tells more than what is known of prompts."""
 _BLOCKED: Final = 8
 """One of so many draws holds that whoever waits for long does not stand in the others' way."""
 _FAR: Final = 1e6
@@ -137,8 +136,8 @@ class NetGainPlan:
         self._lines = (np.arange(draws) % _BLOCKED != 0).astype(float)
         self._prompt_s = _within(known.prompt_s, _MOST_PROMPT_S) or _PROMPT_S
         usual_s = _within(known.usual_s, _MOST_WAIT_S)
-        self._long_s = np.inf if usual_s is None else _LONG * usual_s
-        self._per_tail = 0.0 if usual_s is None else 1.0 / (_TAIL * usual_s)
+        self._long_s = math.inf if usual_s is None else _TAIL * usual_s
+        self._per_tail = 1.0 / self._long_s
         self._tau = draw_log_tau(known, draws, rng)
         self._parts: dict[tuple[ClassId, str], _Part] = {}
         self._answers: dict[_Asked, Proposal] = {}
@@ -158,7 +157,7 @@ class NetGainPlan:
         their band: 4.5 % more or less.
         """
         part = self._part(moment.class_id, moment.part)
-        asked = _asked(moment, part, self._long_s)
+        asked = _asked(moment, part, self._long_s, self._prompt_s)
         found = self._answers.get(asked)
         if found is None:
             if len(self._answers) >= _MOST_ANSWERS:
@@ -238,7 +237,7 @@ class NetGainPlan:
     def told(self, moment: Moment) -> Told:
         """What the draws say of the arms, and what those that are not proven may have."""
         part, base = self._part(moment.class_id, moment.part), self._known.baseline
-        cost = self._cost(part, _asked(moment, part, self._long_s))
+        cost = self._cost(part, _asked(moment, part, self._long_s, self._prompt_s))
         beliefs = of_draws(np.log(cost) - np.log(cost[base]))
         barred = _barred(len(cost), [a for a, n in enumerate(moment.load) if n <= 0], part.held)
         unproven = beliefs.better < self._p.proof
@@ -410,7 +409,7 @@ def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:
     return gone if len(barred) == arms else barred
 
 
-def _asked(moment: Moment, part: _Part, usual_s: float) -> _Asked:
+def _asked(moment: Moment, part: _Part, long_s: float, prompt_s: float) -> _Asked:
     most = moment.output_tokens
     limit = max(most, 1) if most is not None and most < part.output else None
     return _Asked(
@@ -418,7 +417,7 @@ def _asked(moment: Moment, part: _Part, usual_s: float) -> _Asked:
         moment.load,
         prompt_bands(moment),
         ahead_bands(moment),
-        waited_bands(moment, usual_s),
+        waited_bands(moment, long_s, prompt_s),
         limit,
     )
 
