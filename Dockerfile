@@ -1,5 +1,5 @@
-# Two stages: pinned, hashed packages are installed in the first, where the classifier is made machine
-# code as well (its compiler reads the types of what is imported); the second has no leftovers of
+# Two stages: pinned, hashed packages are installed in the first, where hot modules are made machine
+# code as well (the compiler reads the types of what is imported); the second has no leftovers of
 # installer or compiler and runs as nobody in particular.
 FROM python:3.13-slim AS build
 WORKDIR /src

@@ -92,7 +92,7 @@ bench-classifier: $(VENV)/bench-ok $(if $(COMPILED),wheel) ## Quality of the cla
 bench-path: $(VENV)/dev-ok $(if $(COMPILED),wheel) ## Microseconds of each stage of a request, and what a flush costs
 	@OPENBLAS_NUM_THREADS=1 $(BENCH) -m bench.path
 
-wheel: $(VENV)/dev-ok ## A wheel for this machine with the classifier as machine code; needs a C compiler
+wheel: $(VENV)/dev-ok ## A wheel for this machine with hot modules as machine code; needs a C compiler
 	@rm -rf build/wheel build/compiled dist/specroute-*.whl && mkdir -p build/wheel && cp -r router policies pyproject.toml README.md LICENSE build/wheel
 	@cd build/wheel && HATCH_BUILD_HOOK_ENABLE_MYPYC=1 ../../$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir ../../dist .
 	@$(PIP) --no-deps --upgrade --target build/compiled dist/specroute-*.whl && ls dist/specroute-*.whl

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from router.classify.sessions import SessionClassifier
 from router.pipeline import Pipeline
 from router.relay.relay import Relay
 from router.relay.wire.upstream import WireUpstream
-from router.selection.chooser import Chooser
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +15,6 @@ class Makers:
     """Each takes what the class of its default takes."""
 
     pipeline: Callable[..., Pipeline] = Pipeline
-    classifier: Callable[..., SessionClassifier] = SessionClassifier
-    chooser: Callable[..., Chooser] = Chooser
     relay: Callable[..., Relay] = Relay
     upstream: Callable[[], WireUpstream] = WireUpstream
 

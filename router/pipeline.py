@@ -21,17 +21,20 @@ from router.observe.recorder import Recorder
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.selection.chooser import Chooser
+from router.selection.scope import Scope
 from router.sentinel.repeats import Ear, Sentinel
 from router.tenants.book import Tenants
 from router.tenants.model import Tenant
 from router.tenants.quotas import Bill, Quotas
 from router.types import (
     UNCLASSIFIED,
+    Classification,
     Decision,
     Headers,
     Outcome,
     ParsedRequest,
     RequestContext,
+    SessionId,
 )
 
 _MADE = (Status.OK, Status.ABORTED)
@@ -136,7 +139,7 @@ class Pipeline:
         asked = Question(
             guest.tenant,
             request,
-            self._classifier.classify(request, session),
+            self._classified(request, session),
             raw.request_id,
             raw.headers,
             name,
@@ -158,7 +161,7 @@ class Pipeline:
             placed.sides,
             placed.told,
         )
-        decision = route.chooser.choose(request, ctx.classification, ctx.segment, placed.scope)
+        decision = self._chosen(route, ctx, placed.scope)
         ear = self._sentinel.ear(route.facts, ctx, decision.arm_id, guest.tenant.sentinel)
         await route.relay.run(
             ctx,
@@ -196,6 +199,12 @@ class Pipeline:
             extra=partial(self._own_headers, ctx),
             finish=partial(self._finish_balanced, route, ctx, guest),
         )
+
+    def _classified(self, request: ParsedRequest, session: SessionId) -> Classification:
+        return self._classifier.classify(request, session)
+
+    def _chosen(self, route: RouteParts, ctx: RequestContext, scope: Scope) -> Decision:
+        return route.chooser.choose(ctx.request, ctx.classification, ctx.segment, scope)
 
     def _placed(self, route: RouteParts, asked: Question) -> Placed:
         facts = route.facts

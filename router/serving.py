@@ -49,6 +49,7 @@ from router.pipeline import RawRequest, RouteParts
 from router.relay.relay import Relay
 from router.relay.sink import ResponseSink
 from router.relay.wire.upstream import WireUpstream
+from router.selection.chooser import Chooser
 from router.selection.expectations import expectations
 from router.selection.plans import Plan, context_plan_steps, plan_steps
 from router.sentinel.evidence import Watched
@@ -349,7 +350,7 @@ class Generation:
         if before is not None and same and self._same(lambda config: config.classify):
             # The operator's own weights may have been trained anew under the same name.
             return before.classifier
-        return self._ground.makers.classifier(
+        return SessionClassifier(
             configured_classifier(classify), self._ground.clock, classify.sessions
         )
 
@@ -370,7 +371,7 @@ class Generation:
         parts = RouteParts(
             facts=servers.facts,
             segments=segments,
-            chooser=ground.makers.chooser(
+            chooser=Chooser(
                 servers.facts,
                 servers.fleet,
                 plan,

@@ -157,10 +157,10 @@ def demo(
 
 
 def _version() -> str:
-    # A wheel may have the classifier as machine code (`make wheel`).
+    # A wheel may have machine code of some modules (`make wheel`).
     found = find_spec("router.classify.trained")
     compiled = found is not None and not str(found.origin).endswith(".py")
-    return f"{__version__} (classifier compiled)" if compiled else __version__
+    return f"{__version__} (compiled)" if compiled else __version__
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - called by typer

@@ -105,7 +105,7 @@ class StreamHarvest:
         self._wary = rule is not None and rule.skips_empty
         """Whether it matters that text lies beyond ASCII, and none has yet."""
         self._events = self._text_bytes = 0
-        more = (_USAGE,) if strip_usage and strip_nulls else ()
+        more: tuple[bytes, ...] = (_USAGE,) if strip_usage and strip_nulls else ()
         if rule is not None and STOP not in markers:
             more = (*more, STOP)
         self._stops: tuple[bytes, ...] = (*dialect.stops, *markers, *more)

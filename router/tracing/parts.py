@@ -7,31 +7,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from router.classify.sessions import SessionClassifier
 from router.clock import Clock
 from router.fleet.model import PoolFacts, Replica
 from router.makers import Makers
 from router.outputs.said import Said
-from router.pipeline import Pipeline, RawRequest
+from router.pipeline import Pipeline, RawRequest, RouteParts
 from router.relay.relay import FinishFn, Relay
 from router.relay.sink import ResponseSink
 from router.relay.upstream import Receive, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.relay.wire.connection import Connection
 from router.relay.wire.pool import Pool
 from router.relay.wire.upstream import WireUpstream
-from router.selection.chooser import Chooser
-from router.selection.scope import EVERYTHING, Scope
+from router.selection.scope import Scope
 from router.tracing.spans import Trace, Tracing, Try, current, trying
 from router.types import (
-    NO_SESSION,
-    POOLED,
     Classification,
     Decision,
     Headers,
     Outcome,
     ParsedRequest,
     RequestContext,
-    SegmentId,
     SessionId,
 )
 
@@ -40,15 +35,13 @@ def traced(tracing: Tracing, clock: Clock) -> Makers:
     """Makes parts that trace what they do."""
     return Makers(
         pipeline=partial(TracedPipeline, tracing, clock),
-        classifier=TracedClassifier,
-        chooser=TracedChooser,
         relay=TracedRelay,
         upstream=TracedUpstream,
     )
 
 
 class TracedPipeline(Pipeline):
-    """The walk of a request, with a trace around it."""
+    """The walk of a request, with a trace around it, and a span for each of its own steps."""
 
     def __init__(self, tracing: Tracing, clock: Clock, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -60,38 +53,22 @@ class TracedPipeline(Pipeline):
         with self._tracing.request(raw, self._time):
             await super().handle(raw, sink)
 
-
-class TracedClassifier(SessionClassifier):
-    """A classifier whose work is a span."""
-
-    def classify(self, request: ParsedRequest, session: SessionId = NO_SESSION) -> Classification:
-        """See `SessionClassifier.classify`."""
+    def _classified(self, request: ParsedRequest, session: SessionId) -> Classification:
         trace = current.get()
         if trace is None:
-            return super().classify(request, session)
+            return super()._classified(request, session)
         with trace.step("classify") as span:
-            found = super().classify(request, session)
+            found = super()._classified(request, session)
             span.set_attribute("specroute.class", found.class_id)
             span.set_attribute("specroute.confidence", found.confidence)
             return found
 
-
-class TracedChooser(Chooser):
-    """A chooser whose work is a span."""
-
-    def choose(
-        self,
-        request: ParsedRequest,
-        classification: Classification,
-        segment: SegmentId = POOLED,
-        scope: Scope = EVERYTHING,
-    ) -> Decision:
-        """See `Chooser.choose`."""
+    def _chosen(self, route: RouteParts, ctx: RequestContext, scope: Scope) -> Decision:
         trace = current.get()
         if trace is None:
-            return super().choose(request, classification, segment, scope)
+            return super()._chosen(route, ctx, scope)
         with trace.step("choose") as span:
-            decision = super().choose(request, classification, segment, scope)
+            decision = super()._chosen(route, ctx, scope)
             span.set_attribute("specroute.pool", decision.arm_id)
             span.set_attribute("specroute.propensity", decision.propensity)
             return decision

@@ -6,6 +6,7 @@ Knows no sockets and no time; it is told bytes and says what they are.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import httptools
 
@@ -71,7 +72,7 @@ class Framing:
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
         """One call of C by C for each chunk."""
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self.begin(bodiless=False)
 
     def begin(self, *, bodiless: bool) -> None:
@@ -128,7 +129,7 @@ class Framing:
 
     def drop(self) -> None:
         """Lets the parser go, which refers back to this object; nothing can be fed any more."""
-        del self._parser
+        self._parser = None
 
     def on_message_begin(self) -> None:
         """The first byte of an answer, an interim one, or of something after the answer."""
