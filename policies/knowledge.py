@@ -92,9 +92,9 @@ class Knowledge:
         prefill: Seconds before the first token besides those of the request's own prompt, by arm
             and load.
         prompt_s: Seconds that a token of a prompt takes; None where that cannot be told.
-        usual_s: TTFT that a second of waiting belongs to on average, short prompts counting most
-            (mean square over mean), where half of the requests lie at loads and on arms where it is
-            less: so it stays what it was while some are crowded out. None where unknown.
+        usual_s: TTFT that a second of waiting belongs to on average, short prompts counting most:
+            mean square over mean by arm and load, of which it is the median over requests. None
+            where unknown.
         costs: Number, sum and sum of squares of log costs by class and load band, shape
             (3, arms, bands).
         tau_priors: Expected tokens per step of a class, shape (arms,); NaN where unknown.

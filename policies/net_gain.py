@@ -35,8 +35,8 @@ _FIRST_S: Final = 0.03
 _PROMPT_S: Final = 5e-5
 """Where curves begin while nothing is known; only their ratios matter then."""
 _TAIL: Final = 3.3
-"""Times the usual TTFT at which the price of a wait is half of what it comes to. In the worlds of
-docs/world.md the 99th percentile of plain decoding is 3 to 6 times it."""
+"""Times the usual TTFT at which the price of a wait is half of what it comes to, and from which the
+wait of another tells something. Judgement: the tail of plain decoding begins there or beyond."""
 _BLOCKED: Final = 8
 """One of so many draws holds that whoever waits for long does not stand in the others' way."""
 _FAR: Final = 1e6
@@ -157,7 +157,7 @@ class NetGainPlan:
         their band: 4.5 % more or less.
         """
         part = self._part(moment.class_id, moment.part)
-        asked = _asked(moment, part, self._long_s, self._prompt_s)
+        asked = self._asked(moment, part)
         found = self._answers.get(asked)
         if found is None:
             if len(self._answers) >= _MOST_ANSWERS:
@@ -166,6 +166,18 @@ class NetGainPlan:
             found.probabilities.setflags(write=False)
             found.scores.setflags(write=False)
         return found
+
+    def _asked(self, moment: Moment, part: _Part) -> _Asked:
+        most = moment.output_tokens
+        limit = max(most, 1) if most is not None and most < part.output else None
+        return _Asked(
+            part.number,
+            moment.load,
+            prompt_bands(moment),
+            ahead_bands(moment),
+            waited_bands(moment, self._long_s, self._prompt_s),
+            limit,
+        )
 
     def _proposal(self, part: _Part, asked: _Asked) -> Proposal:
         cost, load = self._cost(part, asked), asked.load
@@ -237,7 +249,7 @@ class NetGainPlan:
     def told(self, moment: Moment) -> Told:
         """What the draws say of the arms, and what those that are not proven may have."""
         part, base = self._part(moment.class_id, moment.part), self._known.baseline
-        cost = self._cost(part, _asked(moment, part, self._long_s, self._prompt_s))
+        cost = self._cost(part, self._asked(moment, part))
         beliefs = of_draws(np.log(cost) - np.log(cost[base]))
         barred = _barred(len(cost), [a for a, n in enumerate(moment.load) if n <= 0], part.held)
         unproven = beliefs.better < self._p.proof
@@ -407,19 +419,6 @@ def _barred(arms: int, gone: list[int], held: tuple[int, ...]) -> list[int]:
     """Arms that get nothing; one that is held back is better than none where no other serves."""
     barred = [a for a in range(arms) if a in gone or a in held]
     return gone if len(barred) == arms else barred
-
-
-def _asked(moment: Moment, part: _Part, long_s: float, prompt_s: float) -> _Asked:
-    most = moment.output_tokens
-    limit = max(most, 1) if most is not None and most < part.output else None
-    return _Asked(
-        part.number,
-        moment.load,
-        prompt_bands(moment),
-        ahead_bands(moment),
-        waited_bands(moment, long_s, prompt_s),
-        limit,
-    )
 
 
 def _answer(belief: Belief, otherwise: float) -> float:

@@ -17,7 +17,7 @@ from router.engines.base import NOTHING_ASKED, Ask
 from router.engines.rule import StepRule, StreamCount
 from router.engines.splice import cut_member
 from router.errors import RequestError
-from router.relay.sse import EventSplitter, EventTooLargeError, event_data
+from router.relay.sse import EventSplitter, EventTooLargeError, event_data, event_end
 from router.relay.tally import STOP, TOLD, Tally
 from router.relay.whole import HeldHarvest, PassThrough, WholeHarvest, holds_record_alone
 
@@ -280,7 +280,7 @@ class StreamHarvest:
                 self._count(run)
                 shown.append(run.replace(_LAST_NULL_USAGE, b"}\n\n") if self._strip_nulls else run)
             else:
-                end = _event_end(whole, at)
+                end = event_end(whole, at)
                 event = whole[at:end]
                 shown.append(
                     self._forward(event, now) if self._whole_events else self._observe(event, now)
@@ -440,12 +440,6 @@ def _stop_pattern(stops: tuple[bytes, ...]) -> Callable[..., re.Match[bytes] | N
         re.escape(stop.removeprefix(b'"')).replace(b'":', b'": ?') for stop in stops
     ]  # some servers write a blank after each colon
     return re.compile(b'"(?:' + b"|".join(names) + b")").search
-
-
-def _event_end(whole: bytes, at: int) -> int:
-    """Where the event ends that begins at a place; at the end of all if no blank line follows."""
-    blank = whole.find(b"\n\n", at)
-    return len(whole) if blank < 0 else blank + 2
 
 
 def _announces(whole: bytes, found: int, at: int) -> bool:

@@ -88,6 +88,16 @@ class EventSplitter:
         return rest
 
 
+def event_end(block: bytes, at: int) -> int:
+    r"""Where the event ends that begins at a place, in events without any CR.
+
+    >>> event_end(b"data: 1\n\ndata: 2\n\n", 0), event_end(b"data: 1\n\n: rest", 9)
+    (9, 15)
+    """
+    blank = block.find(b"\n\n", at)
+    return len(block) if blank < 0 else blank + 2
+
+
 def event_data(event: bytes) -> bytes:
     r"""The event's data: the values of its `data` fields, joined by LF; empty if it has none.
 

@@ -201,18 +201,19 @@ def _aligned(entry: Entry, moment: Moment, place: Mapping[ArmId, int]) -> Moment
 
     def placed(values: Sequence[Any]) -> tuple[Any, ...]:
         """By arm of the log; what is not known stays unknown."""
+        if not values:
+            return ()
         found = [0] * len(place)
         for arm_id, value in zip(entry.probabilities, values, strict=True):
             found[place[arm_id]] = value
         return tuple(found)
 
-    unknown = (0,) * len(moment.load)
     return replace(
         moment,
         load=placed(moment.load),
         cached_tokens=placed(moment.cached_tokens),
-        ahead_tokens=placed(moment.ahead_tokens or unknown),
-        waited_s=placed(moment.waited_s or unknown),
+        ahead_tokens=placed(moment.ahead_tokens),
+        waited_s=placed(moment.waited_s),
     )
 
 
