@@ -9,7 +9,8 @@ shared machine the clock shows the neighbours, less what reading that time takes
 sums to be worked out with those of other requests; its mean has that in it. `choose` draws from
 shares that a plan holds, `choose by moment` asks the default policy, which has answered most of
 what it is asked before. `whole` is
-`Pipeline.handle` over an upstream that answers at once, with all that lies between the stages;
+`Pipeline.handle` over an upstream that answers at once, with all that lies between the stages, for
+a request that comes alone (`router/cohort.py`);
 `store` and `log` are what the loop's thread spends in a flush, and `snapshot` (`bench/snapshot.py`)
 is what one of a large route takes.
 """
@@ -318,16 +319,20 @@ class Walk:
 
     def timed(self, stage: str, call: Callable[..., Any], *args: object) -> Any:
         """Runs a stage and keeps what it took."""
-        watched = stage == self.profile
-        if watched:
-            self.profiler.enable()
+        self._watch(stage)
         began = time.thread_time()
         result = call(*args)
-        took = time.thread_time() - began
-        if watched:
+        self._note(stage, time.thread_time() - began)
+        return result
+
+    def _watch(self, stage: str) -> None:
+        if stage == self.profile:
+            self.profiler.enable()
+
+    def _note(self, stage: str, took: float) -> None:
+        if stage == self.profile:
             self.profiler.disable()
         self.taken.setdefault(stage, []).append(took)
-        return result
 
     def apart(self, body: bytes) -> tuple[RequestContext, Decision, Outcome]:
         """One request, stage by stage."""
@@ -356,8 +361,8 @@ class Walk:
         name = session_name(request)
         return self.sessions.session(request, name), self.segments.segment(request)
 
-    def together(self, body: bytes) -> None:
-        """One request, as the pipeline handles it."""
+    async def together(self, body: bytes) -> None:
+        """One request, as the pipeline handles it, and the round of the loop that it waits for."""
         path = Endpoint.CHAT.value
         raw = RawRequest(
             "0" * 16,
@@ -372,14 +377,10 @@ class Walk:
         self.relay.outcomes = {
             arm.arm_id: outcome_of(self.rng, arm.arm_id) for arm in self.facts.arms
         }
-        self.timed("whole", self._handled, raw)
-
-    def _handled(self, raw: RawRequest) -> None:
-        try:
-            self.pipeline.handle(raw, None).send(None)  # type: ignore[arg-type]
-        except StopIteration:
-            return
-        raise RuntimeError("the pipeline waited for something")
+        self._watch("whole")
+        began = time.thread_time()
+        await self.pipeline.handle(raw, None)  # type: ignore[arg-type]
+        self._note("whole", time.thread_time() - began)
 
 
 def cuts(taken: Sequence[float]) -> tuple[float, float]:
@@ -416,7 +417,7 @@ async def walk(folder: Path, size: str, options: argparse.Namespace) -> Walk:
         if number == requests // 10:
             walked.taken.clear()  # until then everything was done for the first time
         walked.apart(body)
-        walked.together(body)
+        await walked.together(body)
         if number % FLUSH_EVERY == FLUSH_EVERY - 1:
             walked.timed(DEFERRED, walked.writer.work_out)  # which the flush would do
             await walked.writer.flush()

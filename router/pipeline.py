@@ -12,9 +12,10 @@ from router.admission.admission import Admission, Place
 from router.classify.segments import Segments
 from router.classify.sessions import SessionClassifier, session_name
 from router.clock import Clock
+from router.cohort import Cohort
 from router.endpoints.names import ModelNames
 from router.endpoints.table import FACTS, EndpointFacts
-from router.experiments.placing import Placed, Question, Rules, place
+from router.experiments.placing import Question, Rules, place
 from router.fleet.model import PoolFacts, RouteFacts
 from router.intake.reading import read_request, with_model
 from router.observe.recorder import Recorder
@@ -34,6 +35,7 @@ from router.types import (
     Outcome,
     ParsedRequest,
     RequestContext,
+    SegmentId,
     SessionId,
 )
 
@@ -86,6 +88,38 @@ class Guest:
             self.bill.settle(0)
 
 
+class Walk:
+    """How far a request has come before it is sent; its steps fill it in, in this order."""
+
+    __slots__ = (
+        "classification",
+        "ctx",
+        "decision",
+        "guest",
+        "name",
+        "raw",
+        "request",
+        "route",
+        "scope",
+        "segment",
+        "session",
+    )
+
+    request: ParsedRequest
+    route: RouteParts
+    name: tuple[str, str] | None
+    session: SessionId
+    segment: SegmentId
+    classification: Classification
+    ctx: RequestContext
+    scope: Scope
+    decision: Decision
+
+    def __init__(self, raw: RawRequest, guest: Guest) -> None:
+        self.raw = raw
+        self.guest = guest
+
+
 class Pipeline:
     """Tell the tenant → admit → parse → classify → place → choose → relay → record."""
 
@@ -112,6 +146,9 @@ class Pipeline:
         self._classifier = classifier
         self._clock = clock
         self.response_headers = response_headers
+        self.steps = (self._parse, self._tell_apart, self._classify, self._place, self._choose)
+        """From bytes to a decision."""
+        self._cohort = Cohort(self.steps)
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
         """Serves one request.
@@ -129,39 +166,13 @@ class Pipeline:
             bill.settle(0)  # whoever was answered has settled already
 
     async def _serve(self, raw: RawRequest, sink: ResponseSink, guest: Guest) -> None:
-        request, route = self._route(self._read(raw))
+        walk = Walk(raw, guest)
         if not raw.facts.speculates:
-            await self._balance(raw, request, route, sink, guest)
+            self._parse(walk)
+            await self._balance(walk, sink)
             return
-        # Both read the same few lines of the request, which classifying drives out of the caches.
-        name = session_name(request)
-        session, segment = self._classifier.session(request, name), route.segments.segment(request)
-        asked = Question(
-            guest.tenant,
-            request,
-            self._classified(request, session),
-            raw.request_id,
-            raw.headers,
-            name,
-        )
-        placed = self._placed(route, asked)
-        # In the order of the fields: naming each takes twice as long again.
-        ctx = RequestContext(
-            raw.request_id,
-            request,
-            placed.classification,
-            raw.arrival_s,
-            raw.path_qs,
-            self._tenants.passed_on(raw.headers),
-            raw.method,
-            segment,
-            session,
-            guest.tenant.id,
-            guest.place.queue_s,
-            placed.sides,
-            placed.told,
-        )
-        decision = self._chosen(route, ctx, placed.scope)
+        await self._walked(walk)
+        route, ctx, decision = walk.route, walk.ctx, walk.decision
         ear = self._sentinel.ear(route.facts, ctx, decision.arm_id, guest.tenant.sentinel)
         await route.relay.run(
             ctx,
@@ -172,18 +183,77 @@ class Pipeline:
             heard=None if ear is None else ear.hear,
         )
 
-    async def _balance(
-        self,
-        raw: RawRequest,
-        request: ParsedRequest,
-        route: RouteParts,
-        sink: ResponseSink,
-        guest: Guest,
-    ) -> None:
+    async def _walked(self, walk: Walk) -> None:
+        """Takes all steps, together with requests that have come at the same time."""
+        await self._cohort.take(walk, len(walk.raw.body))
+
+    # --- From bytes to a decision ----------------------------------------------------------------
+
+    def _parse(self, walk: Walk) -> None:
+        """The request, and the route that it means, as whose servers know the model.
+
+        Raises:
+            RequestError: It cannot be read, or means no route.
+        """
+        raw = walk.raw
+        request = read_request(raw.facts, raw.body, raw.headers, path=raw.path)
+        name = self.names.meant(request.model, FACTS[request.endpoint].model_in)
+        walk.request = request if name == request.model else with_model(request, name)
+        walk.route = self._routes[name]
+
+    def _tell_apart(self, walk: Walk) -> None:
+        request = walk.request
+        walk.name = session_name(request)
+        walk.session = self._classifier.session(request, walk.name)
+        walk.segment = walk.route.segments.segment(request)
+
+    def _classify(self, walk: Walk) -> None:
+        walk.classification = self._classifier.classify(walk.request, walk.session)
+
+    def _place(self, walk: Walk) -> None:
+        raw, guest, facts = walk.raw, walk.guest, walk.route.facts
+        asked = Question(
+            guest.tenant,
+            walk.request,
+            walk.classification,
+            raw.request_id,
+            raw.headers,
+            walk.name,
+        )
+        several = len(facts.pools) > 1
+        placed = place(self._rules(), asked, baseline=facts.baseline, several=several)
+        walk.scope = placed.scope
+        # In the order of the fields: naming each takes twice as long again.
+        walk.ctx = RequestContext(
+            raw.request_id,
+            walk.request,
+            placed.classification,
+            raw.arrival_s,
+            raw.path_qs,
+            self._tenants.passed_on(raw.headers),
+            raw.method,
+            walk.segment,
+            walk.session,
+            guest.tenant.id,
+            guest.place.queue_s,
+            placed.sides,
+            placed.told,
+        )
+
+    def _choose(self, walk: Walk) -> None:
+        ctx = walk.ctx
+        walk.decision = walk.route.chooser.choose(
+            ctx.request, ctx.classification, ctx.segment, walk.scope
+        )
+
+    # --- What needs no decision ------------------------------------------------------------------
+
+    async def _balance(self, walk: Walk, sink: ResponseSink) -> None:
         """Serves what generates no text: any server of the baseline will do, nothing is learned."""
+        raw, guest, route = walk.raw, walk.guest, walk.route
         ctx = RequestContext(
             request_id=raw.request_id,
-            request=request,
+            request=walk.request,
             classification=UNCLASSIFIED,
             arrival_s=raw.arrival_s,
             path_qs=raw.path_qs,
@@ -200,15 +270,7 @@ class Pipeline:
             finish=partial(self._finish_balanced, route, ctx, guest),
         )
 
-    def _classified(self, request: ParsedRequest, session: SessionId) -> Classification:
-        return self._classifier.classify(request, session)
-
-    def _chosen(self, route: RouteParts, ctx: RequestContext, scope: Scope) -> Decision:
-        return route.chooser.choose(ctx.request, ctx.classification, ctx.segment, scope)
-
-    def _placed(self, route: RouteParts, asked: Question) -> Placed:
-        facts = route.facts
-        return place(self._rules(), asked, baseline=facts.baseline, several=len(facts.pools) > 1)
+    # --- Afterwards ------------------------------------------------------------------------------
 
     def _finish_balanced(
         self, route: RouteParts, ctx: RequestContext, guest: Guest, outcome: Outcome
@@ -232,16 +294,6 @@ class Pipeline:
             ear.done(outcome, self._clock.monotonic())
         self._classifier.learn(ctx.session, outcome)
         route.recorder.record(ctx, decision, outcome)
-
-    def _read(self, raw: RawRequest) -> ParsedRequest:
-        return read_request(raw.facts, raw.body, raw.headers, path=raw.path)
-
-    def _route(self, request: ParsedRequest) -> tuple[ParsedRequest, RouteParts]:
-        """The route that is meant, and the request as the route's servers know the model."""
-        name = self.names.meant(request.model, FACTS[request.endpoint].model_in)
-        if name != request.model:
-            request = with_model(request, name)
-        return request, self._routes[name]
 
     def _own_headers(self, ctx: RequestContext, pool: PoolFacts | None) -> Headers:
         if not self.response_headers:

@@ -11,24 +11,15 @@ from router.clock import Clock
 from router.fleet.model import PoolFacts, Replica
 from router.makers import Makers
 from router.outputs.said import Said
-from router.pipeline import Pipeline, RawRequest, RouteParts
+from router.pipeline import Pipeline, RawRequest, Walk
 from router.relay.relay import FinishFn, Relay
 from router.relay.sink import ResponseSink
 from router.relay.upstream import Receive, UpstreamError, UpstreamRequest, UpstreamResponse
 from router.relay.wire.connection import Connection
 from router.relay.wire.pool import Pool
 from router.relay.wire.upstream import WireUpstream
-from router.selection.scope import Scope
 from router.tracing.spans import Trace, Tracing, Try, current, trying
-from router.types import (
-    Classification,
-    Decision,
-    Headers,
-    Outcome,
-    ParsedRequest,
-    RequestContext,
-    SessionId,
-)
+from router.types import Decision, Headers, Outcome, RequestContext
 
 
 def traced(tracing: Tracing, clock: Clock) -> Makers:
@@ -53,25 +44,30 @@ class TracedPipeline(Pipeline):
         with self._tracing.request(raw, self._time):
             await super().handle(raw, sink)
 
-    def _classified(self, request: ParsedRequest, session: SessionId) -> Classification:
-        trace = current.get()
-        if trace is None:
-            return super()._classified(request, session)
-        with trace.step("classify") as span:
-            found = super()._classified(request, session)
-            span.set_attribute("specroute.class", found.class_id)
-            span.set_attribute("specroute.confidence", found.confidence)
-            return found
+    async def _walked(self, walk: Walk) -> None:
+        """By itself: the trace is that of the task, and a step lasts as long as its own work."""
+        for step in self.steps:
+            step(walk)
 
-    def _chosen(self, route: RouteParts, ctx: RequestContext, scope: Scope) -> Decision:
+    def _classify(self, walk: Walk) -> None:
         trace = current.get()
         if trace is None:
-            return super()._chosen(route, ctx, scope)
+            super()._classify(walk)
+            return
+        with trace.step("classify") as span:
+            super()._classify(walk)
+            span.set_attribute("specroute.class", walk.classification.class_id)
+            span.set_attribute("specroute.confidence", walk.classification.confidence)
+
+    def _choose(self, walk: Walk) -> None:
+        trace = current.get()
+        if trace is None:
+            super()._choose(walk)
+            return
         with trace.step("choose") as span:
-            decision = super()._chosen(route, ctx, scope)
-            span.set_attribute("specroute.pool", decision.arm_id)
-            span.set_attribute("specroute.propensity", decision.propensity)
-            return decision
+            super()._choose(walk)
+            span.set_attribute("specroute.pool", walk.decision.arm_id)
+            span.set_attribute("specroute.propensity", walk.decision.propensity)
 
 
 class TracedRelay(Relay):
