@@ -7,6 +7,7 @@ import logging
 import secrets
 
 from router.admin.state import StoreState
+from router.breath import breathe
 from router.classify.segments import KEY_BYTES, Fingerprints
 from router.errors import StoreError
 from router.serving import Generation, Ground, ServedRoute
@@ -65,17 +66,17 @@ class Learning:
         for snapshot in route.builder.steps(past, wall, counted):
             if snapshot is not None:
                 route.snapshot = snapshot
-            await asyncio.sleep(0)
+            await breathe()
         for plan in generation.plan_steps(route, route.policy, past, wall):
             if plan is not None:
                 route.parts.chooser.plan = plan
-            await asyncio.sleep(0)
+            await breathe()
         others = {}
         for key, policy in generation.other_policies(route):
             for plan in generation.plan_steps(route, policy, past, wall):
                 if plan is not None:
                     others[key] = plan
-                await asyncio.sleep(0)
+                await breathe()
         route.parts.chooser.others = others
 
     async def _judge(self, generation: Generation, route: ServedRoute) -> None:

@@ -5,7 +5,6 @@ A stretch that does not change any more is folded once; nothing is read before s
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from itertools import dropwhile
 from typing import Any
 
 from policies.types import Arm, ArmId, ClassId
+from router.breath import breathe
 from router.dashboard.fold import Figures, fold
 from router.estimates.layout import (
     BLOCK_S,
@@ -159,7 +159,7 @@ class Points:
         made: Mapping[ArmId, Figures] = {}
         for piece in fold(stretch.cells, arms, class_id):
             if piece is None:
-                await asyncio.sleep(0)
+                await breathe()
             else:
                 made = piece
         if stretch.sealed:

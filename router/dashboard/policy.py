@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from policies.base import ContextPolicy, Policy
 from policies.beliefs import Beliefs, Exploring, TellsOfMoments, TellsOfViews, Told
 from policies.types import Arm, ArmId, ArmView, ClassId
+from router.breath import breathe
 from router.estimates.snapshot import ClassSnapshot, Snapshot
 from router.selection.plans import Plan, idle_moment
 
@@ -43,7 +43,7 @@ async def beliefs_json(routes: Iterable[AskedPolicy], wall: float) -> dict[str, 
         classes = []
         for class_id, known in route.snapshot.classes.items():
             classes.append(_class_json(route, class_id, known))
-            await asyncio.sleep(0)
+            await breathe()
         told.append({"model": route.model, "policy": route.plan.policy, "classes": classes})
     return {"time": wall, "routes": told}
 

@@ -7,7 +7,6 @@ window reaches back, is known to it by the hour only.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from policies.estimators.effects import arm_effects
 from policies.estimators.increments import WHOLE
 from policies.estimators.savings import ClassTimes, Saved, saved
 from policies.types import Arm, ArmId, ArmView, ClassId, FloatArray
+from router.breath import breathe
 from router.estimates.layout import BLOCK_S, COMMON, Cells
 from router.estimates.reader import Past, Reader
 from router.types import POOLED
@@ -97,7 +97,7 @@ class Day:
         classes = []
         for times in class_times([*hours, *self._blocks.values(), *growing], self._arms):
             classes.append(times)
-            await asyncio.sleep(0)
+            await breathe()
         return Today(since, saved(classes))
 
     def _known_from(self, now: float, newest: int) -> int:
@@ -140,11 +140,11 @@ class Day:
         for (arm_id, class_id, part), fields in cells.items():
             if arm_id in wanted and class_id != COMMON and part == POOLED:
                 found.setdefault(class_id, {})[arm_id] = CellSums.of(fields)
-                await asyncio.sleep(0)
+                await breathe()
         made: dict[ClassId, ClassSums] = {}
         for class_id, of in found.items():
             made[class_id] = self._sums(class_id, of)
-            await asyncio.sleep(0)
+            await breathe()
         return made
 
     def _sums(self, class_id: ClassId, cells: Mapping[ArmId, CellSums]) -> ClassSums:

@@ -5,12 +5,12 @@ Hours and months are read when somebody asks; nothing on the way to a plan needs
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from policies.types import ArmId, ClassId
+from router.breath import breathe
 from router.errors import StoreError
 from router.estimates.layout import (
     MADE_SLOTS,
@@ -57,7 +57,7 @@ async def cells_of(fields: Mapping[str, int]) -> tuple[Cells, int]:
     while piece := dict(islice(rest, _FIELDS_PER_STEP)):
         unknown += merge_fields(cells, piece)
         if len(piece) == _FIELDS_PER_STEP:
-            await asyncio.sleep(0)
+            await breathe()
     return cells, unknown
 
 
@@ -97,7 +97,7 @@ class History:
             self.unknown_fields += unknown
             keep_largest(cells)
             self._hours[hour], self._read_at[hour] = cells, now
-            await asyncio.sleep(0)  # requests get their turn
+            await breathe()  # requests get their turn
         for hour in [hour for hour in self._hours if not current - HOURS < hour <= current]:
             del self._hours[hour], self._read_at[hour]
         return {hour: self._hours[hour] for hour in wanted}
@@ -115,7 +115,7 @@ class History:
             self.unknown_fields += unknown
             keep_largest(cells)
             found[slot] = cells
-            await asyncio.sleep(0)
+            await breathe()
         return found
 
     async def read_month(self, month: str) -> Mapping[TenantId, Mapping[str, int]]:

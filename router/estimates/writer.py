@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policies.estimators.increments import effect_fields
+from router.breath import breathe
 from router.clock import Clock
 from router.errors import StoreError
 from router.estimates.layout import (
@@ -143,7 +144,7 @@ class Writer:
         async with self._flushing:
             while self._deferred:
                 self.work_out(_DEFERRED_PER_STEP)
-                await asyncio.sleep(0)
+                await breathe()
             if self._fields and not self.slots.compared:
                 await self.compare_clocks()
             now = self.slots.now()  # keeps up with time when nothing is added either

@@ -5,9 +5,9 @@ An experiment may last for days and is looked at each second, so a look must not
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
+from router.breath import breathe
 from router.estimates.history import HOURS, History
 from router.estimates.layout import Cells
 from router.experiments.model import Experiment
@@ -46,7 +46,7 @@ class Gathered:
             part = self._parts.get(hour)
             if part is None or part[0] is not cells:
                 self._parts[hour] = (cells, seen(experiment, [(hour, cells)]))
-                await asyncio.sleep(0)  # requests get their turn
+                await breathe()  # requests get their turn
         self._parts = {hour: self._parts[hour] for hour in hours}
         return await self._added(experiment.standing.epoch)
 
@@ -59,7 +59,7 @@ class Gathered:
             while begins > since:
                 begins = max(begins - _HOUR_S, since)
                 found = await history.read_hours(begins)
-                await asyncio.sleep(0)
+                await breathe()
             self._passed = hour
         self._hours |= found
 
@@ -71,7 +71,7 @@ class Gathered:
         )
         if self._closed is None or not _same(self._closed[0], closed):
             self._closed = (closed, Seen.together_with(closed, epoch))
-            await asyncio.sleep(0)
+            await breathe()
         grows = tuple(parts[len(closed) :])
         key = (self._closed[1], *grows)
         if self._all is None or self._all[1].epoch != epoch or not _same(self._all[0], key):

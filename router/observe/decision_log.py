@@ -12,6 +12,7 @@ import orjson
 
 from policies.knowledge import Moment
 from policies.types import Arm
+from router.breath import breathe
 from router.types import (
     ANONYMOUS,
     Classification,
@@ -203,7 +204,7 @@ class DecisionLog:
             return
         for _ in range(0, len(self._records), LINES_PER_STEP):
             self._make_lines()
-            await asyncio.sleep(0)
+            await breathe()
         if not self._lines:
             return
         lines, self._lines = self._lines, []

@@ -7,7 +7,6 @@ back only with what the book says later.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from urllib.parse import quote
 import orjson
 
 from policies.types import ArmId, ClassId
+from router.breath import breathe
 from router.errors import StoreError
 from router.estimates.layout import SLOTS_PER_BLOCK, slot_at
 from router.estimates.reader import Past
@@ -153,7 +153,7 @@ class Quality:
             steps = fold_steps(before, past.blocks, past.complete, watched.baseline, now)
             for step in steps:
                 book = step or book
-                await asyncio.sleep(0)
+                await breathe()
             book, changes = judged(book, watched, now, _block_at(now))
             if replace(book, folded=before.folded) == before:
                 route.book = book  # nothing that others would not find as well
