@@ -65,7 +65,7 @@ class NetGainParameters:
     proof: float = parameter(0.8, number(0.5, 1.0))
     altruism: float = parameter(1.5, number(0.0, 10.0))
     courtesy: float = parameter(2.0, number(0.0, 10.0))
-    patience: float = parameter(24.0, number(0.0, 100.0))
+    patience: float = parameter(20.0, number(0.0, 100.0))
     steadiness: float = parameter(1.0, number(0.0, 100.0))
 
 

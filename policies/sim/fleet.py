@@ -6,15 +6,17 @@ from typing import Final
 
 import numpy as np
 
+from policies.balance import cost, pick, saved
 from policies.sim.replica import Replica
 from policies.sim.routing import PoolLoad
 from policies.sim.spec import EngineSpec, Event, WorldSpec
 from policies.sim.traffic import Arrival
 
-_HOME_SLACK: Final = 2
-"""A server that holds the beginning of a prompt may have so many times the load of the idlest, and
-as many requests more, before its pool sends the prompt elsewhere. Judgement: prefix-aware balancers
-use factors of 1.5 to 3."""
+_BYTES_PER_TOKEN: Final = 4
+"""Of English, roughly: the balancer knows how long a prompt is in bytes."""
+_GOLDEN: Final = (5.0**0.5 - 1.0) / 2.0
+"""Multiples of it fill the interval from 0 to 1 evenly (Weyl): draws that need no generator, so a
+pool can be asked where a request would go before it goes there."""
 
 
 class Fleet:
@@ -36,19 +38,17 @@ class Fleet:
             self.pools.append(replicas)
 
     def pick(self, pool: int, arrival: Arrival) -> int | None:
-        """The server of a pool that would take a request; None if none is up."""
+        """The server of a pool that would take a request; None if none is up.
+
+        By the rule that the proxy itself places by (`policies.balance`).
+        """
         replicas = self.pools[pool]
-        up = [n for n, replica in enumerate(replicas) if replica.up(self.now_s)]
+        up = [replica for replica in replicas if replica.up(self.now_s)]
         if not up:
             return None
-        turn = arrival.index
-        idlest = min(up, key=lambda n: (replicas[n].requests, (n + turn) % len(replicas)))
-        if arrival.turn == 0:
-            return idlest
-        most = _HOME_SLACK * (replicas[idlest].requests + 1)
-        homes = [n for n in up if replicas[n].requests <= most]
-        best = max(homes, key=lambda n: replicas[n].cached_tokens(arrival))
-        return best if replicas[best].cached_tokens(arrival) else idlest
+        costs = [_cost(replica, arrival) for replica in up]
+        drawn = arrival.index * _GOLDEN % 1.0
+        return replicas.index(up[pick(costs, [1.0] * len(up), lambda: drawn)])
 
     def load(self, pool: int, arrival: Arrival) -> PoolLoad:
         """How a pool stands, for a request."""
@@ -76,3 +76,10 @@ class Fleet:
         self.engines[pool] = self.engines[pool].scaled(event.class_id, event.factor)
         for replica in self.pools[pool]:
             replica.engine.become(self.engines[pool])
+
+
+def _cost(replica: Replica, arrival: Arrival) -> float:
+    """By the balancer's rule, without what engines tell of queues and caches every other second."""
+    tokens = arrival.request.prompt_tokens
+    matched = replica.cached_tokens(arrival) / tokens
+    return cost(replica.requests, 1.0, saved(matched, tokens * _BYTES_PER_TOKEN))

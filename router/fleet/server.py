@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from router.fleet.balance import Weights
 from router.fleet.breaker import Breaker, BreakerLimits, BreakerState
 from router.fleet.cooling import Cooling, CoolingLimits
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.fleet.model import Replica
+from router.fleet.placement import Weights
 
 _SMALLEST_SHARE = 0.1
 """Of its load that a server gets when it has just come."""

@@ -13,23 +13,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
+from policies.balance import cost, pick, saved
 from policies.types import ArmId
 from policies.values import value
 from router.clock import Clock, SystemClock
 from router.config.routes import Pool
 from router.fleet.affinity import AffinityTable
-from router.fleet.balance import Placement, Weights, cost, pick
 from router.fleet.breaker import BreakerLimits, BreakerState
 from router.fleet.cooling import CoolingLimits
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.fleet.model import PoolFacts, Replica, RouteFacts
+from router.fleet.placement import Placement, Weights
 from router.fleet.server import Lease, Server, ServerLimits
 from router.types import ReplicaId
 
 __all__ = ["FleetState", "Lease", "Placement", "Prospect", "ReplicaState", "Seen"]
 
-_WORTH_CACHING = 2048
-"""Bytes of a prompt from which having it cached counts in full."""
 _REMEMBERED = 256
 """Servers of a pool that have gone and get their number back if they return."""
 
@@ -258,13 +257,9 @@ class FleetState:
         if pool.remembers and placement.prefix:
             lives = {server.life: index for index, server in enumerate(candidates)}
             holders, matched = pool.table.match(placement.prefix, lives, now)
-            saved = (
-                pool.limits.weights.affinity
-                * matched
-                * min(placement.prompt_bytes / _WORTH_CACHING, 1.0)
-            )
+            less = saved(matched, placement.prompt_bytes, pool.limits.weights.affinity)
             for life in holders:
-                costs[lives[life]] *= 1.0 - saved
+                costs[lives[life]] *= 1.0 - less
         return candidates[pick(costs, shares, self._uniform)]
 
     # --- What the background work tells -------------------------------------------------------
@@ -408,9 +403,9 @@ def _prospect(pool: _PoolState, prefix: tuple[int, ...], now: float) -> Prospect
         return _at(best, now)
     if best.life in holders:
         return _at(best, now, matched)
-    saved = pool.limits.weights.affinity * matched
+    less = pool.limits.weights.affinity * matched
     holder = min(map(by_life.__getitem__, holders), key=lambda server: server.load(now))
-    if cost(holder.load(now), holder.share(now), saved) > cost(best.load(now), best.share(now)):
+    if cost(holder.load(now), holder.share(now), less) > cost(best.load(now), best.share(now)):
         return _at(best, now)
     return _at(holder, now, matched)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.fleet.balance import Weights
 from router.fleet.gauges import ReplicaGauges
+from router.fleet.placement import Weights
 from router.fleet.server import Server, ServerLimits
 from tests.support.builders import PLAIN, route_facts
 

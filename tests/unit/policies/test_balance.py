@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.balance import BASE, cost, pick
+from policies.balance import BASE, WORTH_CACHING_BYTES, cost, pick, saved
 
 COSTS = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=12)
 
@@ -56,3 +56,10 @@ def test_nobody_far_from_the_best_is_picked(costs: list[float], seed: int) -> No
 def test_any_draw_picks_somebody(costs: list[float], drawn: float) -> None:
     """The ends of the interval too."""
     assert pick(costs, [0.1] * len(costs), lambda: drawn) in range(len(costs))
+
+
+def test_a_cached_beginning_saves_by_its_share_and_less_of_a_short_prompt() -> None:
+    """A short one is read again sooner than it waits for others."""
+    long, short = 4 * WORTH_CACHING_BYTES, WORTH_CACHING_BYTES // 4
+    assert (saved(1.0, long), saved(0.5, long), saved(1.0, short)) == (0.5, 0.25, 0.125)
+    assert saved(1.0, long, affinity=0.0) == 0.0

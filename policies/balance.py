@@ -1,4 +1,6 @@
-"""Costs of servers → one of them: pure, the random numbers come in.
+"""Which server of a pool takes a request: costs of servers → one of them.
+
+Here, and not in the router, because a simulated fleet places by the same rule.
 
 A cost is a load in requests. The smallest wins; of several that are nearly as small, the better of
 two drawn at random, so that processes which see the same figures do not all run to one server.
@@ -7,9 +9,6 @@ two drawn at random, so that processes which see the same figures do not all run
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from policies.values import value
 
 BASE = 4.0
 """Requests that every server counts as having besides its own: how much a cached prefix may move
@@ -17,29 +16,21 @@ while there is little load."""
 _CLOSE = 1.2
 """Costs up to this multiple of the smallest are as good. Less makes processes that see each other's
 load late run to one server, more makes a lone process blind (`bench/balance.py`)."""
+WORTH_CACHING_BYTES = 2048
+"""From so long a prompt on, its cached beginning counts in full."""
+AFFINITY = 0.5
+"""Share of the cost that a wholly cached prompt saves, unless it is configured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What counts how much; 0 leaves something out of account."""
+def saved(matched: float, prompt_bytes: int, affinity: float = AFFINITY) -> float:
+    """The share of a request's cost that a server's cache saves.
 
-    queue: float = 2.0
-    """Requests that one waiting at the engine counts as, beyond its own one."""
-    kv: float = 8.0
-    """Requests that a full cache for keys and values counts as."""
-    affinity: float = 0.5
-    """Share of the cost that a wholly cached prompt saves."""
-
-
-@value
-class Placement:
-    """What placing a request may look at."""
-
-    prefix: tuple[int, ...] = ()
-    """Hashes of the beginnings of its prompt, the longest one last."""
-    prompt_bytes: int = 0
-    streamed: bool = True
-    """Whether its answer comes in pieces, so that silence says something about its server."""
+    Args:
+        matched: The part of the prompt that the server has, 0 to 1.
+        prompt_bytes: Length of the prompt.
+        affinity: What a wholly cached one saves.
+    """
+    return affinity * matched * min(prompt_bytes / WORTH_CACHING_BYTES, 1.0)
 
 
 def cost(load: float, share: float, saved: float = 0.0) -> float:
