@@ -14,9 +14,10 @@ from policies.sim.traffic import Arrival
 
 _BYTES_PER_TOKEN: Final = 4
 """Of English, roughly: the balancer knows how long a prompt is in bytes."""
-_GOLDEN: Final = (5.0**0.5 - 1.0) / 2.0
-"""Multiples of it fill the interval from 0 to 1 evenly (Weyl): draws that need no generator, so a
-pool can be asked where a request would go before it goes there."""
+_EVENLY: Final = (0.7548776662466927, 0.5698402909980532)
+"""Powers of the reciprocal of the plastic number: multiples of both fill the square evenly (Roberts,
+2018, the sequence R2). They stand for two draws of each request and need no generator, so a pool
+can be asked where a request would go before it goes there."""
 
 
 class Fleet:
@@ -47,8 +48,8 @@ class Fleet:
         if not up:
             return None
         costs = [_cost(replica, arrival) for replica in up]
-        drawn = arrival.index * _GOLDEN % 1.0
-        return replicas.index(up[pick(costs, [1.0] * len(up), lambda: drawn)])
+        draws = iter([arrival.index * step % 1.0 for step in _EVENLY])
+        return replicas.index(up[pick(costs, [1.0] * len(up), draws.__next__)])
 
     def load(self, pool: int, arrival: Arrival) -> PoolLoad:
         """How a pool stands, for a request."""

@@ -77,3 +77,11 @@ def test_nobody_is_picked_where_all_are_down(fleet: Fleet) -> None:
     for replica in fleet.pools[0]:
         replica.fail(fleet.now_s, 60.0)
     assert fleet.pick(0, arrival(1, session=1)) is None
+
+
+def test_of_servers_nearly_as_good_the_better_ones_get_alike(fleet: Fleet) -> None:
+    """Two are drawn, one independent of the other, as in the proxy."""
+    for server, requests in ((AWAY, 20), (HOME, 20), (FAR, 21)):
+        occupy(fleet, server, requests)
+    places = [fleet.pick(0, arrival(n, session=50 + n)) for n in range(300)]
+    assert [places.count(n) for n in (AWAY, HOME, FAR)] == pytest.approx([150, 150, 0], abs=10)
