@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Generic, TypeVar
 
 MOST = 16
-"""Together at most; others follow in the next round, after whatever else the loop has to do. More
-gain little, and nobody's request leaves before the last one has taken the last step."""
+"""Together at most; others follow once these are on their way, and the loop has seen to whatever
+else there is. More gain little, and nobody's request leaves before the last step of the last."""
 MOST_BYTES = 512 * 1024
 """Of their bodies together: with large ones it is reading that takes the time."""
 
@@ -25,19 +26,19 @@ T = TypeVar("T")
 class _Member(Generic[T]):
     __slots__ = ("error", "item", "size", "through")
 
-    def __init__(self, item: T, size: int, through: asyncio.Future[Exception | None]) -> None:
+    def __init__(self, item: T, size: int, through: asyncio.Future[BaseException | None]) -> None:
         self.item = item
         self.size = size
         self.through = through
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
 
 class Cohort(Generic[T]):
     """Those that wait for the next round of the loop.
 
     Args:
-        steps: What is done with each, in this order. They are called from the loop itself, in
-            nobody's context.
+        steps: What is done with each, in this order. They are called from the loop itself, in a
+            context of nobody's, and see nothing of what others of the round will do.
         most: Together at most.
     """
 
@@ -45,6 +46,7 @@ class Cohort(Generic[T]):
         self._steps = tuple(steps)
         self._most = most
         self._waiting: list[_Member[T]] = []
+        self._context = Context()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def take(self, item: T, size: int) -> None:
@@ -55,15 +57,15 @@ class Cohort(Generic[T]):
             size: Bytes that they have to read.
 
         Raises:
-            Exception: What a step raised for this one; later steps were left out.
+            BaseException: What a step raised for this one; later steps were left out.
         """
         loop = self._loop
         if loop is None:
             # Once: asking for the running one is a system call before Python 3.12.
             loop = self._loop = asyncio.get_running_loop()
-        through: asyncio.Future[Exception | None] = loop.create_future()
+        through: asyncio.Future[BaseException | None] = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._round)
+            loop.call_soon(self._round, loop, context=self._context)
         self._waiting.append(_Member(item, size, through))
         error = await through
         if error is not None:
@@ -72,35 +74,44 @@ class Cohort(Generic[T]):
             finally:
                 del error, through  # its traceback leads to this frame: nothing may go round
 
-    def _round(self) -> None:
+    def _round(self, loop: asyncio.AbstractEventLoop) -> None:
         walking = self._next()
-        if not walking:
-            return
-        for step in self._steps:
+        member: _Member[T] | None = None
+        try:
+            for step in self._steps:
+                for member in walking:
+                    if member.error is None:
+                        member.error = _tried(step, member.item)
+        finally:
             for member in walking:
-                if member.error is None:
-                    try:
-                        step(member.item)
-                    except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-                        member.error = error
-        for member in walking:
-            if not member.through.done():
-                member.through.set_result(member.error)
-        walking.clear()
-        del member  # a traceback leads to this frame, which must not lead back to the error
+                if not member.through.done():
+                    member.through.set_result(member.error)
+            if self._waiting:
+                # Only now: so these are on their way before others are begun with.
+                loop.call_soon(self._round, loop, context=self._context)
+            # A traceback leads to this frame, which must not lead back to the error.
+            walking.clear()
+            member = None
 
     def _next(self) -> list[_Member[T]]:
-        """Takes out who goes now; others have a round of their own."""
+        """Takes out who goes now; clients that have left meanwhile are not worth the work."""
         waiting, size = self._waiting, 0
         for number, member in enumerate(waiting):
             size += member.size
             if number and (number == self._most or size > MOST_BYTES):
-                self._waiting = waiting[number:]
                 break
         else:
-            self._waiting = []
             number = len(waiting)
-        if self._waiting and self._loop is not None:
-            self._loop.call_soon(self._round)
-        # Clients that have left meanwhile are not worth the work.
+        self._waiting = waiting[number:]
         return [member for member in waiting[:number] if not member.through.done()]
+
+
+def _tried(step: Callable[[T], None], item: T) -> BaseException | None:
+    """What went wrong; it is raised where it is waited for."""
+    try:
+        step(item)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of a library, too, is one request's
+        return error
+    return None

@@ -146,8 +146,8 @@ class Pipeline:
         self._classifier = classifier
         self._clock = clock
         self.response_headers = response_headers
-        self.steps = (self._parse, self._tell_apart, self._classify, self._place, self._choose)
-        """From bytes to a decision."""
+        self.steps = (self._parse, self._tell_apart, self._classify, self._place)
+        """From bytes to what is asked of the policy."""
         self._cohort = Cohort(self.steps)
 
     async def handle(self, raw: RawRequest, sink: ResponseSink) -> None:
@@ -172,6 +172,8 @@ class Pipeline:
             await self._balance(walk, sink)
             return
         await self._walked(walk)
+        # With no wait until a server's place is taken: whoever chooses next has to see it.
+        self._choose(walk)
         route, ctx, decision = walk.route, walk.ctx, walk.decision
         ear = self._sentinel.ear(route.facts, ctx, decision.arm_id, guest.tenant.sentinel)
         await route.relay.run(

@@ -15,9 +15,9 @@ from policies.sim.traffic import Arrival
 _BYTES_PER_TOKEN: Final = 4
 """Of English, roughly: the balancer knows how long a prompt is in bytes."""
 _EVENLY: Final = (0.7548776662466927, 0.5698402909980532)
-"""Powers of the reciprocal of the plastic number: multiples of both fill the square evenly (Roberts,
-2018, the sequence R2). They stand for two draws of each request and need no generator, so a pool
-can be asked where a request would go before it goes there."""
+"""Powers of the reciprocal of the plastic number: multiples of both fill the square evenly (R2 of
+Roberts, 2018). They stand for two draws of each request and need no generator, so a pool can be
+asked where a request would go before it goes there."""
 
 
 class Fleet:

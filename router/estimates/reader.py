@@ -81,19 +81,26 @@ class Reader:
         replies = await self._store.read([self._keys.slot(slot) for slot in slots])
         if len(replies) != len(slots):
             raise StoreError("the store answered for another number of slots than asked")
+        # Put in place at once at the end: whoever asks for the past meanwhile gets the one before.
+        newly_sealed: dict[int, Cells] = {}
         still_open: dict[int, Cells] = {}
+        unknown_sealed = 0
         for slot, fields in zip(slots, replies, strict=True):
             slot_cells, unknown = await cells_of(fields)
-            sealed = slot <= current - OPEN_SLOTS
-            blocks = self._sealed if sealed else still_open
-            cells = blocks.setdefault(slot // SLOTS_PER_BLOCK, {})
+            block = slot // SLOTS_PER_BLOCK
+            if slot <= current - OPEN_SLOTS:
+                if block not in newly_sealed:
+                    newly_sealed[block] = _copied(self._sealed.get(block, {}))
+                cells = newly_sealed[block]
+                unknown_sealed += unknown
+            else:
+                cells = still_open.setdefault(block, {})
             merge_cells(cells, slot_cells)
             keep_largest(cells)
-            if sealed:
-                self.unknown_fields += unknown
-                self._next = slot + 1
+        self._sealed.update(newly_sealed)
         self._open = still_open
         self._next = max(first, current - OPEN_SLOTS + 1)
+        self.unknown_fields += unknown_sealed
         self._forget(oldest)
         return self.past()
 
@@ -124,7 +131,11 @@ class Reader:
 
 def _overlay(blocks: dict[int, Cells], block: int, cells: Cells) -> None:
     """Adds cells to a block without touching the cells it shares with the sealed past."""
-    merged: Cells = {key: dict(fields) for key, fields in blocks.get(block, {}).items()}
+    merged = _copied(blocks.get(block, {}))
     merge_cells(merged, cells)
     keep_largest(merged)
     blocks[block] = merged
+
+
+def _copied(cells: Cells) -> Cells:
+    return {key: dict(fields) for key, fields in cells.items()}

@@ -142,7 +142,8 @@ class Writer:
             StoreError: The store did not take it; nothing is lost, the next call sends it again.
         """
         async with self._flushing:
-            while self._deferred:
+            # Of what is there now: under load there is always more, which has time until the next.
+            for _ in range(0, len(self._deferred), _DEFERRED_PER_STEP):
                 self.work_out(_DEFERRED_PER_STEP)
                 await breathe()
             if self._fields and not self.slots.compared:

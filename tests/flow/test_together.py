@@ -10,7 +10,7 @@ from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.flow_backend import Received, ScriptedBackend, Step, send
 from tests.support.flow_client import raw_client, request_bytes
-from tests.support.flow_world import config_of, in_flight, pool
+from tests.support.flow_world import config_of, decisions, in_flight, pool
 from tests.support.simfleet_world import until
 
 CLIENTS = 60
@@ -62,3 +62,21 @@ async def test_each_gets_the_answer_to_its_own_request(
             assert f'"{len(bodies[number])}"'.encode() in reply.body
     assert {seen.body for seen in plain.requests} <= set(bodies)
     await until(lambda: in_flight(app) == 0)
+
+
+async def test_each_is_given_a_pool_by_the_load_that_those_before_it_make(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """A burst does not run to the pool that was idle when it came."""
+    for backend in (plain, fast):
+        backend.always(wire.llama_chat())
+    pools = (pool("plain", plain), pool("fast", fast, method="draft_model"))
+    app = await start(config_of(*pools, folder=tmp_path, policy={"name": "net_gain"}))
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw_client(app.data_url)) for _ in range(24)]
+        await asyncio.gather(*(client.send(request_bytes(wire.chat())) for client in clients))
+        await asyncio.gather(*(client.reply() for client in clients))
+    met = [sum(line["loads"].values()) for line in await decisions(app)]
+    # Each counts itself at both pools, and those that are there; answers may have come meanwhile.
+    assert len(set(met)) > len(met) // 2
+    assert max(met) - min(met) > len(met) // 2

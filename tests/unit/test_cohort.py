@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import pytest
 
@@ -122,3 +123,43 @@ async def test_an_error_leaves_no_cycle() -> None:
         assert left() is None
     finally:
         gc.enable()
+
+
+async def test_those_of_a_round_are_on_their_way_before_the_next_begins() -> None:
+    """Else everybody waits for two rounds of steps."""
+    book = Book()
+    cohort = Cohort(book.steps, most=2)
+
+    async def sent(name: str) -> None:
+        await cohort.take(Item(name), 1)
+        book.lines.append(f"sent {name}")
+
+    await asyncio.gather(*(in_background(sent(name)) for name in "abcd"))
+    assert book.lines.index("sent b") < book.lines.index("read c")
+
+
+class PanicError(BaseException):
+    """What a library in another language may raise."""
+
+
+async def test_a_panic_is_raised_for_one_and_leaves_nobody_waiting() -> None:
+    """Nor does it keep others from the next round."""
+
+    def panic(item: Item) -> None:
+        if item.name == "b":
+            raise PanicError
+
+    cohort: Cohort[Item] = Cohort((panic,), most=2)
+    tasks = [in_background(cohort.take(Item(name), 1)) for name in "abc"]
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in done] == [type(None), PanicError, type(None)]
+
+
+async def test_steps_are_called_in_nobodys_context() -> None:
+    """What a task has noted of its request is not taken for another's."""
+    name: ContextVar[str] = ContextVar("name", default="nobody")
+    seen: list[str] = []
+    cohort: Cohort[Item] = Cohort((lambda _: seen.append(name.get()),))
+    name.set("somebody")
+    await takes(cohort, "ab")
+    assert seen == ["nobody", "nobody"]

@@ -382,3 +382,25 @@ def test_nothing_is_lost_and_nothing_counts_twice(steps: list[tuple[object, ...]
     waited = sum(step[1] for step in steps if step[0] == "wait" and isinstance(step[1], float))
     if waited < WINDOW_S:
         asyncio.run(_there_and_back(steps))
+
+
+async def test_who_looks_in_the_middle_of_a_refresh_sees_nothing_twice(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large store is read in steps, between which others ask for the past."""
+    looks: list[int] = []
+
+    async def look() -> None:
+        await asyncio.sleep(0)
+        looks.append(sums(proxy.reader.past())[FAST])
+
+    for _ in range(2 * OPEN_SLOTS):
+        proxy.add()
+        await proxy.settle()
+        proxy.clock.advance(SLOT_S)
+    monkeypatch.setattr("router.estimates.history._FIELDS_PER_STEP", 1)
+    monkeypatch.setattr("router.estimates.history.breathe", look)
+    proxy.clock.advance(OPEN_SLOTS * SLOT_S)
+    after = await proxy.settle()
+    assert looks
+    assert set(looks) == {2 * OPEN_SLOTS} == {sums(after)[FAST]}

@@ -417,6 +417,25 @@ async def test_deferred_requests_are_bounded(world: World) -> None:
     assert asked == list(range(10 * MAX_DEFERRED))
 
 
+async def test_a_flush_ends_however_many_requests_end_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes while it works goes with the next one, instead of keeping all from the store."""
+
+    def ended() -> None:
+        for _ in range(MAX_DEFERRED // 2):
+            world.writer.defer(lambda: Learned("m", FAST, CHAT, {"n": 1}))
+
+    async def busy() -> None:
+        ended()
+
+    ended()
+    monkeypatch.setattr("router.estimates.writer.breathe", busy)
+    async with asyncio.timeout(30):
+        await world.writer.flush()
+    assert (await world.stored())["fast|chat|n"] >= MAX_DEFERRED // 2
+
+
 async def test_an_outage_takes_room_by_cell_and_hour_not_by_slot() -> None:
     """A day of it costs no more than what the hours hold."""
     world = World(max_fields=60)
