@@ -428,6 +428,7 @@ async def test_a_flush_ends_however_many_requests_end_meanwhile(
 
     async def busy() -> None:
         ended()
+        await asyncio.sleep(0)
 
     ended()
     monkeypatch.setattr("router.estimates.writer.breathe", busy)
