@@ -1,6 +1,6 @@
 """Takes requests that come together through the same steps, each step for all of them in turn.
 
-Reading, classifying and choosing run far more code over far more tables than a processor's nearest
+Reading and classifying run far more code over far more tables than a processor's nearest
 caches hold, and what the kernel and the parsers of HTTP do between two requests drives it out
 again. Where several requests are there in one round of the event loop, a step that is done for all
 of them one after the other finds its own code and tables at hand from the second one on (Larus and
