@@ -89,12 +89,11 @@ class Guest:
 
 
 class Walk:
-    """How far a request has come before it is sent; its steps fill it in, in this order."""
+    """What is known of a request before a pool is chosen; its steps fill it in, in this order."""
 
     __slots__ = (
         "classification",
         "ctx",
-        "decision",
         "guest",
         "name",
         "raw",
@@ -113,7 +112,6 @@ class Walk:
     classification: Classification
     ctx: RequestContext
     scope: Scope
-    decision: Decision
 
     def __init__(self, raw: RawRequest, guest: Guest) -> None:
         self.raw = raw
@@ -173,8 +171,8 @@ class Pipeline:
             return
         await self._walked(walk)
         # With no wait until a server's place is taken: whoever chooses next has to see it.
-        self._choose(walk)
-        route, ctx, decision = walk.route, walk.ctx, walk.decision
+        decision = self._chosen(walk)
+        route, ctx = walk.route, walk.ctx
         ear = self._sentinel.ear(route.facts, ctx, decision.arm_id, guest.tenant.sentinel)
         await route.relay.run(
             ctx,
@@ -242,11 +240,9 @@ class Pipeline:
             placed.told,
         )
 
-    def _choose(self, walk: Walk) -> None:
+    def _chosen(self, walk: Walk) -> Decision:
         ctx = walk.ctx
-        walk.decision = walk.route.chooser.choose(
-            ctx.request, ctx.classification, ctx.segment, walk.scope
-        )
+        return walk.route.chooser.choose(ctx.request, ctx.classification, ctx.segment, walk.scope)
 
     # --- What needs no decision ------------------------------------------------------------------
 

@@ -59,15 +59,15 @@ class TracedPipeline(Pipeline):
             span.set_attribute("specroute.class", walk.classification.class_id)
             span.set_attribute("specroute.confidence", walk.classification.confidence)
 
-    def _choose(self, walk: Walk) -> None:
+    def _chosen(self, walk: Walk) -> Decision:
         trace = current.get()
         if trace is None:
-            super()._choose(walk)
-            return
+            return super()._chosen(walk)
         with trace.step("choose") as span:
-            super()._choose(walk)
-            span.set_attribute("specroute.pool", walk.decision.arm_id)
-            span.set_attribute("specroute.propensity", walk.decision.propensity)
+            decision = super()._chosen(walk)
+            span.set_attribute("specroute.pool", decision.arm_id)
+            span.set_attribute("specroute.propensity", decision.propensity)
+            return decision
 
 
 class TracedRelay(Relay):
