@@ -26,6 +26,7 @@ opt_level = "0"
 TESTS = (
     *("classify", "relay", "fleet", "selection", "intake"),
     *("engines", "endpoints", "experiments", "estimates"),
+    "policies/test_balance.py",
 )
 """Of whose packages modules are compiled."""
 SAYS = Path(__file__).with_name("says.py")
