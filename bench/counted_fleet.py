@@ -197,8 +197,8 @@ def _drawn(
     )
     count = len(kind)
     logit = np.log(alpha / (1.0 - alpha)) + spread * rng.normal(size=count)
-    tokens = rng.lognormal(np.log(mean) - _LENGTH_SD**2 / 2.0, _LENGTH_SD)
-    tokens = np.clip(tokens, 4.0, 2000.0).astype(np.int64)
+    lengths = rng.lognormal(np.log(mean) - _LENGTH_SD**2 / 2.0, _LENGTH_SD)
+    tokens = np.clip(lengths, 4.0, 2000.0).astype(np.int64)
     if paired:
         tokens[kind == 1] = tokens[kind == 0] * 5 // 4
     copying = np.where(rng.random(count) < copies, rng.uniform(0.0, 0.2, count), 9.0) * tokens

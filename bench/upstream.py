@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     options = parser.parse_args()
-    run = {"uvloop": uvloop.run, "asyncio": asyncio.run}[options.loop]
+    run = uvloop.run if options.loop == "uvloop" else asyncio.run
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     engine = context.Process(target=_serve, args=(sending,), daemon=True)

@@ -10,7 +10,6 @@ python -m bench.verify_fuzz --seed 7:123           one dialogue, as it was drawn
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import sys
 import time
@@ -20,15 +19,12 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
 
+import uvloop
+
 from bench.fuzz.generate import dialogue
 from bench.fuzz.model import Dialogue, Exchange
 from bench.fuzz.shrink import smallest, written
 from bench.fuzz.world import Finding, running
-
-try:
-    from uvloop import run as _run
-except ImportError:  # where it does not exist
-    _run = asyncio.run  # type: ignore[assignment]
 
 SIDE_BY_SIDE = 8
 """Dialogues in a wave."""
@@ -167,9 +163,9 @@ def tables(cases: int, seed: str = "1") -> str:
             print(f"fuzz: {tally.cases:,} of {cases:,}, {rate:.0f}/s", file=sys.stderr)
 
     print(f"fuzz: seed {seed}", file=sys.stderr)
-    tally = _run(fuzz(cases, seed, told=told))
+    tally = uvloop.run(fuzz(cases, seed, told=told))
     for finding in tally.found:
-        print(_run(shown(finding)), file=sys.stderr)
+        print(uvloop.run(shown(finding)), file=sys.stderr)
     if tally.found:
         raise SystemExit(1)
     rows = "\n".join(f"| {name} | {number:,} |" for name, number in tally.kinds.most_common())
@@ -191,8 +187,11 @@ def main() -> None:
         print(tables(arguments.cases, arguments.seed))
         return
     played = dialogue(arguments.seed)
-    faults = _run(_alone(played))
-    print(_run(shown(Finding(arguments.seed, played, faults))) if faults else "nothing is amiss")
+    faults = uvloop.run(_alone(played))
+    if faults:
+        print(uvloop.run(shown(Finding(arguments.seed, played, faults))))
+    else:
+        print("nothing is amiss")
 
 
 if __name__ == "__main__":
