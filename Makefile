@@ -7,6 +7,7 @@ CLIENTS := .venv-clients
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar=off
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+NOT_INSTALLED := echo "The packages could not be installed: check the network and pip's index, then run make again. For a Python that is very new there may be no wheels yet: run make clean, then the same again with PYTHON=python3.13."
 DURATION ?=
 # Labelled request bodies for `make bench-classifier`: a folder with train.jsonl and dev.jsonl.
 PROMPTS ?= ../shared/data/prompts
@@ -28,13 +29,13 @@ $(VENV)/pip-ok:
 
 $(VENV)/demo-ok: requirements/demo.txt pyproject.toml | $(VENV)/pip-ok
 	@echo "Installing Specroute and what the demo needs into $(VENV) ..."
-	@$(PIP) --require-hashes -r requirements/demo.txt || { echo "The packages could not be installed: check the network and pip's index, then run make again."; exit 1; }
+	@$(PIP) --require-hashes -r requirements/demo.txt || { $(NOT_INSTALLED); exit 1; }
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/dev-ok: requirements/dev.txt pyproject.toml | $(VENV)/pip-ok
 	@echo "Installing Specroute and its test tools into $(VENV) ..."
-	@$(PIP) --require-hashes -r requirements/dev.txt || { echo "The packages could not be installed: check the network and pip's index, then run make again."; exit 1; }
+	@$(PIP) --require-hashes -r requirements/dev.txt || { $(NOT_INSTALLED); exit 1; }
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/demo-ok
 

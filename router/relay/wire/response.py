@@ -114,7 +114,8 @@ class WireResponse:
 
     def close(self) -> None:
         """Nobody waits any more."""
-        self._give_up(failures.closed())
+        if not self._over:  # as nearly always
+            self._give_up(failures.closed())
 
     def _give_up(self, error: UpstreamError) -> None:
         self._early.clear()
