@@ -244,7 +244,8 @@ def _judged(name: str, spec: SpecUsage, drafting: int | None) -> Found:
     Args:
         name: What to call it.
         spec: What it says.
-        drafting: Steps that had a draft, as far as known.
+        drafting: Steps that had a draft, or where that is not told all steps. Each of them drafted
+            a token at least, so no more than the drafted tokens count.
     """
     accepted, drafted = spec.accepted, spec.drafted
     if accepted is None or drafted is None:
@@ -253,7 +254,8 @@ def _judged(name: str, spec: SpecUsage, drafting: int | None) -> Found:
         return Found(unread=(f"{name}:accepted_undrafted",))
     if accepted > drafted:
         return Found(unread=(name,))
-    if accepted == drafted and drafting is not None and drafting > MOST_WITHOUT_REJECTION:
+    with_draft = None if drafting is None else min(drafting, drafted)
+    if accepted == drafted and with_draft is not None and with_draft > MOST_WITHOUT_REJECTION:
         return Found(unread=(f"{name}:never_rejected",))
     return Found(spec)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -343,6 +344,88 @@ def test_a_broken_meter_of_llama_cpp_is_named(
 ) -> None:
     """Old builds counted replayed drafts of hybrid models as accepted."""
     assert llamacpp_record({"timings": {**TIMINGS, **change}}, tokens) == found
+
+
+@pytest.mark.parametrize("tokens", [1, 200, 201, 5_000])
+def test_nothing_drafted_is_a_measured_zero_at_any_length(tokens: int) -> None:
+    """0 of 0 is not "all accepted": no step had a draft."""
+    found = llamacpp_record({"timings": {"predicted_n": tokens}}, tokens)
+    assert found == Found(SpecUsage(tokens, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("drafted", "found"),
+    [
+        (200, Found(SpecUsage(800, 200, 200))),
+        (201, Found(unread=("timings.draft_n:never_rejected",))),
+    ],
+)
+def test_steps_without_a_draft_prove_no_broken_meter(drafted: int, found: Found) -> None:
+    """Of 800 steps no more had a draft than tokens were drafted."""
+    timings = {"draft_n": drafted, "draft_n_accepted": drafted}
+    assert llamacpp_record({"timings": timings}, 800 + drafted) == found
+
+
+@pytest.mark.parametrize(
+    ("read", "answer"),
+    [
+        (
+            vllm_record,
+            {
+                "metrics": {
+                    "speculative_decoding": {
+                        "num_draft_tokens": 0,
+                        "num_accepted_draft_tokens": 0,
+                        "num_spec_steps": 300,
+                    }
+                }
+            },
+        ),
+        (
+            sglang_record,
+            {
+                "sglext": {
+                    "spec_tokens_details": {
+                        "spec_verify_ct": 300,
+                        "spec_num_correct_drafts": 0,
+                        "spec_num_proposed_drafts": 0,
+                    }
+                }
+            },
+        ),
+        (
+            fastdeploy_record,
+            at_choice(
+                speculate_metrics={
+                    "accepted_tokens": 300,
+                    "rejected_tokens": 0,
+                    "accepted_tokens_per_head": [300],
+                }
+            ),
+        ),
+        (
+            prediction_record,
+            {
+                "usage": {
+                    "completion_tokens_details": {
+                        "accepted_prediction_tokens": 0,
+                        "rejected_prediction_tokens": 0,
+                    }
+                }
+            },
+        ),
+    ],
+    ids=["vllm", "sglang", "fastdeploy", "gateway"],
+)
+def test_no_engine_s_zero_is_a_broken_meter(
+    read: Callable[[dict[str, Any], int | None], Found | None], answer: dict[str, Any]
+) -> None:
+    """The rule is one for all."""
+    found = read(answer, 301)
+    assert found is not None
+    assert found.unread == ()
+    assert found.spec is not None
+    assert (found.spec.drafted, found.spec.accepted) == (0, 0)
 
 
 def test_mlx_vlm_counts_its_rounds() -> None:
