@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.parameters import parameter, suggestion, text, weights
+from policies.parameters import ParameterError, parameter, suggestion, text, weights
 from policies.types import Proposal
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_fixed(
         ValueError: Both `arm` and `weights` are given, or an arm is unknown.
     """
     if parameters.arm is not None and parameters.weights is not None:
-        raise ValueError("policy 'fixed': give arm or weights, not both")
+        raise ParameterError("arm", "policy 'fixed': give arm or weights, not both")
     if parameters.weights is not None:
         shares, where = dict(parameters.weights), "weights"
     elif parameters.arm is not None:
@@ -77,7 +77,6 @@ def build_fixed(
     known = [arm.arm_id for arm in arms]
     for arm_id in shares:
         if arm_id not in known:
-            raise ValueError(
-                f"policy 'fixed': {where} names no arm {arm_id!r}; {suggestion(arm_id, known)}"
-            )
+            hint = suggestion(arm_id, known)
+            raise ParameterError(where, f"policy 'fixed': {where} names no arm {arm_id!r}; {hint}")
     return FixedPolicy(shares)

@@ -15,7 +15,7 @@ import numpy as np
 from policies.beliefs import Told, of_draws
 from policies.estimators.load import BANDS
 from policies.knowledge import Knowledge, Moment
-from policies.parameters import integer, number, parameter
+from policies.parameters import ParameterError, integer, number, parameter
 from policies.types import ClassId, FloatArray, Proposal
 
 if TYPE_CHECKING:
@@ -169,7 +169,8 @@ def build_linear(
         ValueError: The floor is too high for that many arms.
     """
     if parameters.floor * len(arms) > 1.0:
-        raise ValueError(f"policy 'linear': floor must be within 0..{1 / len(arms):.4g}")
+        most = 1 / len(arms)
+        raise ParameterError("floor", f"policy 'linear': floor must be within 0..{most:.4g}")
     return LinearPolicy(parameters)
 
 

@@ -23,6 +23,7 @@ from policies.drafts import draw_log_tau, of_part
 from policies.estimators.effects import ArmEffects, arm_effects
 from policies.expected import failure_posterior
 from policies.knowledge import Belief, Knowledge, Moment, parent
+from policies.parameters import ParameterError
 from policies.types import ClassId, FloatArray, Proposal
 
 if TYPE_CHECKING:
@@ -485,5 +486,6 @@ def build_net_gain(
     """
     control = max(parameters.control, parameters.first_control)
     if parameters.floor * len(arms) + control > 1.0:
-        raise ValueError(f"policy 'net_gain': floor must be within 0..{1 / len(arms):.4g}")
+        most = 1 / len(arms)
+        raise ParameterError("floor", f"policy 'net_gain': floor must be within 0..{most:.4g}")
     return NetGainPolicy(parameters)

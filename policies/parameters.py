@@ -14,6 +14,15 @@ Check = Callable[[str, object], object]
 T = TypeVar("T")
 
 
+class ParameterError(ValueError):
+    """A parameter that cannot be used."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+        """Its name, so that whoever read a file can tell where it stands there."""
+
+
 def suggestion(given: str, allowed: Iterable[str]) -> str:
     """Say which names are allowed, and which one was probably meant.
 
@@ -122,16 +131,16 @@ def decode(kind: type[T], given: Mapping[str, object], policy: str) -> T:
         policy: Name of the policy, for messages.
 
     Raises:
-        ValueError: The message holds the parameter's name and what is allowed.
+        ParameterError: The message holds the parameter's name and what is allowed.
     """
     checks = {item.name: item.metadata["check"] for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, object] = {}
     for name, value in given.items():
         if name not in checks:
             hint = suggestion(str(name), checks)
-            raise ValueError(f"policy {policy!r} has no parameter {name!r}; {hint}")
+            raise ParameterError(str(name), f"policy {policy!r} has no parameter {name!r}; {hint}")
         try:
             values[name] = checks[name](name, value)
         except ValueError as error:
-            raise ValueError(f"policy {policy!r}: {error}") from None
+            raise ParameterError(name, f"policy {policy!r}: {error}") from None
     return kind(**values)

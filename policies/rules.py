@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.parameters import number, parameter, suggestion, table
+from policies.parameters import ParameterError, number, parameter, suggestion, table
 from policies.proposal import with_floor
 from policies.types import ClassId, Proposal
 
@@ -124,11 +124,14 @@ def build_rules(
     for class_id, row in rows.items():
         if classes is not None and class_id not in known_classes:
             hint = suggestion(class_id, known_classes)
-            raise ValueError(f"policy 'rules': table has no class {class_id!r}; {hint}")
+            why = f"table has no class {class_id!r}; {hint}"
+            raise ParameterError("table", f"policy 'rules': {why}")
         for want in row:
             if want not in known:
                 hint = suggestion(want, known)
-                raise ValueError(f"policy 'rules': table.{class_id} names {want!r}; {hint}")
+                why = f"table.{class_id} names {want!r}; {hint}"
+                raise ParameterError("table", f"policy 'rules': {why}")
     if parameters.floor * len(arms) > 1.0:
-        raise ValueError(f"policy 'rules': floor must be within 0..{1 / len(arms):.4g}")
+        most = 1 / len(arms)
+        raise ParameterError("floor", f"policy 'rules': floor must be within 0..{most:.4g}")
     return RulesPolicy({**DEFAULT_TABLE, **rows}, parameters.floor)

@@ -10,7 +10,7 @@ import numpy as np
 from policies.beliefs import Told, of_view
 from policies.estimators.effects import arm_effects, draw_effects
 from policies.expected import PRIOR_SD, failure_posterior
-from policies.parameters import integer, number, parameter
+from policies.parameters import ParameterError, integer, number, parameter
 from policies.proposal import with_floor
 from policies.types import Proposal
 
@@ -88,5 +88,6 @@ def build_thompson(
         ValueError: The floor is too high for that many arms.
     """
     if parameters.floor * len(arms) > 1.0:
-        raise ValueError(f"policy 'thompson': floor must be within 0..{1 / len(arms):.4g}")
+        most = 1 / len(arms)
+        raise ParameterError("floor", f"policy 'thompson': floor must be within 0..{most:.4g}")
     return ThompsonPolicy(parameters)

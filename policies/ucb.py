@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from policies.beliefs import Told, of_view
 from policies.expected import PRIOR_SD, expected_cost, shared_by_best
-from policies.parameters import number, parameter
+from policies.parameters import ParameterError, number, parameter
 from policies.proposal import with_floor
 from policies.types import Proposal
 
@@ -84,5 +84,6 @@ def build_ucb(
         ValueError: The floor is too high for that many arms.
     """
     if parameters.floor * len(arms) > 1.0:
-        raise ValueError(f"policy 'ucb': floor must be within 0..{1 / len(arms):.4g}")
+        most = 1 / len(arms)
+        raise ParameterError("floor", f"policy 'ucb': floor must be within 0..{most:.4g}")
     return UcbPolicy(parameters)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from policies.base import ContextPolicy, Policy
+from policies.parameters import ParameterError
 from policies.priors import MethodPrior
 from policies.registry import build_any_policy
 from policies.types import ArmView, ClassId
@@ -311,11 +312,14 @@ class Generation:
             if policy is None:
                 continue
             key = plan_key(policy.name, policy.parameters)
-            if not any(key in dict(self.other_policies(route)) for route in self.routes.values()):
-                raise ConfigError(
-                    f"tenants.known[{index}].policy: it can be used on no route; see "
-                    "docs/policies.md for its parameters"
-                )
+            if any(key in dict(self.other_policies(route)) for route in self.routes.values()):
+                continue
+            try:
+                arms = next(iter(self.routes.values())).servers.facts.arms
+                build_any_policy(policy.name, policy.parameters, arms, self.class_ids)
+            except ValueError as error:
+                where = f"tenants.known[{index}].policy.{_policy_key(error)}"
+                raise ConfigError(f"{where}: {error}; so it can be used on no route") from error
 
     # --- What is taken over -------------------------------------------------------------------
 
@@ -484,4 +488,9 @@ def _policy(
     try:
         return build_any_policy(route.policy.name, route.policy.parameters, facts.arms, classes)
     except ValueError as error:
-        raise ConfigError(f"routes[{index}].policy: {error}") from error
+        raise ConfigError(f"routes[{index}].policy.{_policy_key(error)}: {error}") from error
+
+
+def _policy_key(error: ValueError) -> str:
+    """Which key of a policy is meant: its name, or one of its parameters."""
+    return f"parameters.{error.key}" if isinstance(error, ParameterError) else "name"

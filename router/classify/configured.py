@@ -13,6 +13,10 @@ from router.classify.trained import TrainedClassifier
 from router.config.classes import Classify
 from router.errors import ConfigError
 
+_MAKE = (
+    "`specroute classify train` makes weights, and null stands for those that come with Specroute"
+)
+
 
 def class_ids(config: Classify) -> tuple[ClassId, ...]:
     """All classes that a request may get: built-in ones, those of rules, and `OTHER`."""
@@ -31,6 +35,13 @@ def configured_classifier(config: Classify) -> Classifier:
     else:
         try:
             learned = TrainedClassifier(load(Path(config.weights)))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"classify.weights: {error}") from error
+        except FileNotFoundError:
+            raise ConfigError(
+                f"classify.weights: {config.weights}: no such file; {_MAKE}"
+            ) from None
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise ConfigError(f"classify.weights: {config.weights}: {why}") from error
+        except ValueError as error:
+            raise ConfigError(f"classify.weights: {error}; {_MAKE}") from error
     return RuledClassifier(learned, config.rules) if config.rules else learned

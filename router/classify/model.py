@@ -161,12 +161,12 @@ def load(path: Path) -> Model:
                 pieces=arrays["pieces"].astype(np.float32),
                 temperature=float(arrays["temperature"]),
             )
-    except (KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (KeyError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} holds no weights of a classifier") from error
     classes = len(CLASSES)
     shapes = (model.bias.shape, model.dense.shape, model.pieces.shape)
     if found != layout() or shapes != ((classes,), (len(NAMES), classes), (classes, 2**BITS)):
-        raise ValueError(f"{path} was trained for another layout; train it anew")
+        raise ValueError(f"{path} was trained for another layout")
     finite = all(np.isfinite(part).all() for part in (model.bias, model.dense, model.pieces))
     if not (finite and 0.0 < model.temperature < float("inf")):
         raise ValueError(f"{path} holds weights that are no numbers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +11,39 @@ import typer
 
 from router.app import Application
 from router.cli.terminal import out
-from router.config.load import load_config
+from router.config.load import load_config, naming
+from router.config.models import Config
 from router.config.routes import KNOWN_METHODS, Pool
+from router.errors import ConfigError
 
 
 def check(
-    file: Annotated[Path, typer.Argument(help="Configuration file.")],
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="Configuration file.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--config",
+            help="The same, as other commands have it.",
+            envvar="SPECROUTE_CONFIG",
+        ),
+    ] = None,
 ) -> None:
     """Tell what is wrong with a configuration file; nothing is started."""
-    config = load_config(file)
-    Application(config)
+    source = context.get_parameter_source("config")
+    typed = source is not None and source.name == "COMMANDLINE"
+    if file is not None and typed:
+        raise ConfigError("name one file: specroute check FILE, or specroute check -c FILE")
+    chosen = file or config
+    if chosen is None:
+        raise ConfigError("no file is named; write specroute check FILE")
+    _told(chosen, load_config(chosen))
+
+
+def _told(file: Path, config: Config) -> None:
+    with naming(file):
+        Application(config)
     for route in config.routes:
         out.print(f"{route.model}: policy {route.policy.name}, baseline {route.baseline}")
         for pool in route.pools:
@@ -34,7 +58,31 @@ def check(
                 f"  note: the baseline speculates ({methods[route.baseline]}), so gains are those "
                 "over it, not over plain decoding"
             )
+    for note in tenant_notes(config):
+        out.print(f"  note: {note}")
     out.print(f"{file}: ok")
+
+
+def tenant_notes(config: Config) -> Iterator[str]:
+    """Names in tenants' rights that no route has: they take away more than was meant."""
+    pools = sorted({pool.name for route in config.routes for pool in route.pools})
+    methods = sorted({pool.method for route in config.routes for pool in route.pools})
+    for index, tenant in enumerate(config.tenants.known):
+        path = f"tenants.known[{index}]"
+        pinned = () if tenant.pool is None else (tenant.pool,)
+        for key, kind, names, known in (
+            ("pools", "pool", tenant.pools, pools),
+            ("methods", "method", tenant.methods, methods),
+            ("pool", "pool", pinned, pools),
+        ):
+            for name in names:
+                if name not in known:
+                    yield f"{path}.{key}: no route has the {kind} {name}; {_meant(name, known)}"
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"is it {close[0]}?" if close else f"there are: {', '.join(known)}"
 
 
 def _servers(pool: Pool) -> list[str]:

@@ -15,7 +15,7 @@ from rich.status import Status
 
 from router.app import Application
 from router.clock import SystemClock
-from router.config.load import load_config
+from router.config.load import load_config, naming
 from router.config.models import Config
 from router.doctor.findings import Report
 from router.doctor.render import render
@@ -69,7 +69,8 @@ def doctor(
     used. A running proxy is not needed, and none is disturbed.
     """
     loaded = load_config(config)
-    Application(loaded)
+    with naming(config):
+        Application(loaded)
     options = Options(requests=requests, slow=slow, answer_s=timeout, api_key=api_key)
     report = _examined(loaded, options)
     if json_:

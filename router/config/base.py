@@ -16,6 +16,15 @@ SHORTEST_KEY = 16
 """Characters of a key that cannot be guessed."""
 
 
+class KeyedError(ValueError):
+    """What is wrong with one key, found by a rule about several."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key}: {why}")
+        self.key = key
+        self.why = why
+
+
 class Model(BaseModel):
     """Base of all: immutable, and a key nobody knows is an error."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from router.config.base import KeyedError
 from router.config.models import Config
 from router.errors import ConfigError
 
@@ -23,9 +25,52 @@ _MESSAGES = {
 }
 """Where pydantic's own words speak of Python."""
 
-_SECRETS = (("api_key",), ("segment_key",))
+_SECRETS = ("api_key", "segment_key", "token", "headers")
+"""Keys whose values, and all that stands below them, are never shown."""
+_QUOTED = re.compile("'([^']*)'")
 _PASSWORD = re.compile(r"//.*@")
+_MERGE = "tag:yaml.org,2002:merge"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class _TwiceError(Exception):
+    """A key that stands twice in one mapping; the message has a line for each."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what YAML forbids and PyYAML lets pass: of two equal keys the second would win."""
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """See `yaml.SafeLoader`; by now nothing is merged yet (`<<`)."""
+        found = list(_given_twice(node, (), set()))
+        if found:
+            raise _TwiceError("\n".join(found))
+        return super().construct_document(node)
+
+
+def _given_twice(node: yaml.Node, path: tuple[object, ...], seen: set[int]) -> Iterator[str]:
+    if id(node) in seen:
+        return  # an alias
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _given_twice(item, (*path, index), seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    first: dict[tuple[str, str], int] = {}
+    for key, value in node.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else "(key that is no text)"
+        line = key.start_mark.line + 1
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            earlier = first.get((key.tag, key.value))
+            if earlier is not None:
+                lines = f"in lines {earlier} and {line}" if earlier != line else f"in line {line}"
+                yield (
+                    f"  {_dotted((*path, name))}: given twice, {lines}; keep one, or put what both "
+                    "hold under one"
+                )
+            first[key.tag, key.value] = line
+        yield from _given_twice(value, (*path, name), seen)
 
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
@@ -37,6 +82,15 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
     """
     text = read_config(path)
     return parse_config(text, os.environ if environment is None else environment, name=str(path))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Puts the file before complaints that come while something is built of its configuration."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def read_config(path: Path) -> str:
@@ -74,7 +128,9 @@ def parse_config(
         ConfigError: As for `load_config`.
     """
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except _TwiceError as error:
+        raise ConfigError(f"{name}:\n{error}") from None
     except yaml.YAMLError as error:
         # Its own text quotes the line, which may hold a key.
         raise ConfigError(f"{name}: not valid YAML{_place_of(error)}") from None
@@ -148,11 +204,24 @@ def _explain(detail: Any, data: Any) -> str:
     if detail["type"] == "missing":
         return f"{_dotted(path)}: is required and missing"
     message = _MESSAGES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+    problem = detail.get("ctx", {}).get("error")
+    if isinstance(problem, KeyedError):
+        path, message = (*path, problem.key), problem.why
     given = _given_at(path, data)
-    if isinstance(given, (str, int, float, bool)) and path[-1:] not in _SECRETS:
+    if detail["type"] == "literal_error":
+        message = _one_of(given, _QUOTED.findall(detail["ctx"]["expected"]))
+    if detail["type"] == "model_type" and "replicas" in path[-2:] and isinstance(given, str):
+        message += '; write {url: "http://…"}'
+    if isinstance(given, (str, int, float, bool)) and not set(path) & set(_SECRETS):
         return f"{_dotted(path)}: {message} (given: {_without_password(given)!r})"
     # What concerns several sections names its keys itself.
     return f"{_dotted(path)}: {message}" if path else message
+
+
+def _one_of(given: object, allowed: list[str]) -> str:
+    close = difflib.get_close_matches(str(given), allowed, n=1)
+    hint = f"; did you mean `{close[0]}`?" if close else ""
+    return f"must be one of {', '.join(allowed)}{hint}"
 
 
 def _given_at(path: tuple[object, ...], data: Any) -> object:

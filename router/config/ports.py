@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from router.config.base import SHORTEST_KEY, Model
+from router.config.base import SHORTEST_KEY, KeyedError, Model
 
 
 class Cors(Model):
@@ -42,7 +42,7 @@ class Cors(Model):
     @model_validator(mode="after")
     def _no_credentials_for_all(self) -> Self:
         if self.credentials and "*" in self.origins:
-            raise ValueError("credentials: must name the origins, not `*`")
+            raise KeyedError("credentials", "the origins must be named then, not `*`")
         return self
 
 
@@ -107,9 +107,10 @@ class Listen(Model):
     @model_validator(mode="after")
     def _one_body_fits(self) -> Self:
         if self.max_buffered_bytes < self.max_body_bytes:
-            raise ValueError(
-                f"max_buffered_bytes ({self.max_buffered_bytes}) must be at least max_body_bytes "
-                f"({self.max_body_bytes}), or the largest body could never be read"
+            raise KeyedError(
+                "max_buffered_bytes",
+                f"must be at least max_body_bytes ({self.max_body_bytes}), or the largest body "
+                "could never be read",
             )
         return self
 
@@ -175,9 +176,10 @@ class Admin(Model):
     @model_validator(mode="after")
     def _no_open_door(self) -> Self:
         if self.token is None and self.host not in _LOOPBACK:
-            raise ValueError(
-                f"admin.token: other machines reach {self.host}, so a token is needed; or write "
-                "127.0.0.1"
+            raise KeyedError(
+                "token",
+                f"other machines reach {self.host}, so a token is needed; or write 127.0.0.1 as "
+                "admin.host",
             )
         return self
 

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from router.config.base import EngineName, Model, Name
+from router.config.base import EngineName, KeyedError, Model, Name
 from router.config.servers import Balance, Discover, Health, Replica, Timeouts
 
 KNOWN_METHODS = (
@@ -192,7 +192,5 @@ class Route(Model):
         if twice:
             raise ValueError(f"pool name used twice: {', '.join(twice)}")
         if self.baseline not in names:
-            raise ValueError(
-                f"baseline {self.baseline!r} is not one of the pools ({', '.join(names)})"
-            )
+            raise KeyedError("baseline", f"must name one of the pools ({', '.join(names)})")
         return self

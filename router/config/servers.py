@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from router.config.base import Model
+from router.config.base import KeyedError, Model
 
 
 class Replica(Model):
@@ -95,11 +95,11 @@ class DnsDiscovery(Model):
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
         if self.type == "A" and self.port is None:
-            raise ValueError("port: is required with type A")
+            raise KeyedError("port", "is required with type A")
         if self.type == "SRV" and self.port is not None:
-            raise ValueError("port: must be left out with type SRV, whose records tell it")
+            raise KeyedError("port", "must be left out with type SRV, whose records tell it")
         if self.type == "A" and self.scheme == "https":
-            raise ValueError("scheme: https needs type SRV: no certificate names an address")
+            raise KeyedError("scheme", "https needs type SRV: no certificate names an address")
         return self
 
 
@@ -235,6 +235,6 @@ class Balance(Model):
         le=3600,
         description=(
             "Between two readings of an engine's /metrics, in seconds; 0 for none. null for 2 with "
-            "vLLM, none else."
+            "vllm, sglang, tensorrt_llm and lmdeploy, none with the others."
         ),
     )

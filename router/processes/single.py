@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from router.app import Application
 from router.clock import SystemClock
+from router.config.load import naming
 from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded, Reloader, Trigger
 from router.processes.signals import Signals
@@ -20,7 +21,8 @@ async def serve(file: ConfigFile, loaded: Loaded, started: Callable[[Started], N
         loaded: What it holds.
         started: Called once the ports listen.
     """
-    application = Application(loaded.config)
+    with naming(file.path):
+        application = Application(loaded.config)
     signals = Signals(lambda _: application.end_answers())
 
     async def apply(new: Loaded) -> None:

@@ -210,7 +210,7 @@ class Supervisor:
                     },
                 )
                 if not self._all_served and child.why is not None:
-                    self._give_up(ConfigError(child.why))
+                    self._give_up(ConfigError(f"{self._file.path}: {child.why}"))
                 elif not self._all_served and failures >= _STARTS:
                     why = child.trouble or f"ends with code {code}; see the log lines above"
                     self._give_up(StartError(f"worker {number} {why}"))

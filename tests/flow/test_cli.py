@@ -56,6 +56,11 @@ routes:
 store: {url: "memory:"}
 """
 
+SECOND = """      - name: plain
+        method: none
+        replicas: [{url: "http://10.0.0.2:8000"}]
+"""
+
 BAD = {
     "not there": (None, "no such file"),
     "no YAML": ("routes: [", "not valid YAML"),
@@ -71,7 +76,10 @@ BAD = {
     ),
     "no URL": (GOOD.replace("http://", "htp://"), "routes[0].pools[0].replicas[0].url: must begin"),
     "variable": (GOOD.replace("10.0.0.1", "${NOT_SET_ANYWHERE}"), "NOT_SET_ANYWHERE is not set"),
-    "baseline": (GOOD.replace("baseline: fast", "baseline: plain"), "baseline 'plain' is not one"),
+    "baseline": (
+        GOOD.replace("baseline: fast", "baseline: plain"),
+        "routes[0].baseline: must name one of",
+    ),
 }
 
 
@@ -129,27 +137,85 @@ def test_check_of_a_bad_file(
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "key", "words"),
     [
-        ("{name: thomson}", "thompson"),
-        ("{name: thompson, parameters: {flor: 0.1}}", "floor"),
-        ("{name: fixed, parameters: {arm: fasst}}", "fast"),
+        ("{name: thomson}", "name", "thompson"),
+        ("{name: thompson, parameters: {flor: 0.1}}", "parameters.flor", "floor"),
+        ("{name: thompson, parameters: {floor: 2}}", "parameters.floor", "within 0..1"),
+        ("{name: ucb, parameters: {floor: 0.9}}", "parameters.floor", "within 0..0.5"),
+        ("{name: fixed, parameters: {arm: fasst}}", "parameters.arm", "fast"),
+        ("{name: rules, parameters: {table: {chat: [x]}}}", "parameters.table", "table.chat"),
     ],
 )
 def test_check_of_a_bad_policy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    *,
     policy: str,
+    key: str,
     words: str,
 ) -> None:
-    """A policy's name and parameters are checked too, with the route and a suggestion."""
+    """A policy's name and parameters are checked too: file, key, and a suggestion."""
+    two = GOOD.replace("    pools:", "    pools:\n" + SECOND)
+    routes = tmp_path / "bad.yaml"
+    routes.write_text(two.replace("    pools:", f"    policy: {policy}\n    pools:"))
+    tenants = tmp_path / "worse.yaml"
+    tenants.write_text(two + f"tenants: {{known: [{{id: a, policy: {policy}}}]}}\n")
+    for file, path in ((routes, "routes[0]"), (tenants, "tenants.known[0]")):
+        code, _, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 2
+        assert err.startswith(f"error: {file}: {path}.policy.{key}: ")
+        assert words in err
+
+
+def test_check_of_rights_to_what_no_route_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip there takes away more than was meant, and nothing else would tell."""
+    file = tmp_path / "good.yaml"
+    file.write_text(
+        GOOD
+        + "tenants: {known: [{id: a, pools: [fast, fasst], methods: [ngrm]}, {id: b, pool: zzz}]}"
+    )
+    code, out, _ = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    assert [line for line in out.splitlines() if "tenants" in line] == [
+        "  note: tenants.known[0].pools: no route has the pool fasst; is it fast?",
+        "  note: tenants.known[0].methods: no route has the method ngrm; is it ngram?",
+        "  note: tenants.known[1].pool: no route has the pool zzz; there are: fast",
+    ]
+
+
+def test_check_takes_its_file_as_other_commands_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`-c FILE`, or the environment's; a FILE that is typed goes before the environment's."""
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(GOOD)
+    for arguments in (("-c", good), ("--config", good)):
+        code, out, _ = run("check", *arguments, monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 0
+        assert "ok" in out.splitlines()[-1]
+    code, _, err = run("check", good, "-c", good, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err.startswith("error: name one file")) == (2, True)
+    monkeypatch.setenv("SPECROUTE_CONFIG", str(bad))
+    assert run("check", good, monkeypatch=monkeypatch, capsys=capsys)[0] == 0
+    code, _, err = run("check", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err.startswith(f"error: {bad}: no such file")) == (2, True)
+
+
+def test_check_of_weights_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line: the file, the key, and what makes weights."""
     file = tmp_path / "bad.yaml"
-    file.write_text(GOOD.replace("    pools:", f"    policy: {policy}\n    pools:"))
+    file.write_text(GOOD + "classify: {weights: /no/such/weights.npz}\n")
     code, _, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 2
-    assert err.startswith("error: routes[0].policy: ")
-    assert words in err
+    assert err.startswith(f"error: {file}: classify.weights: /no/such/weights.npz: no such file; ")
+    assert "specroute classify train" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -170,7 +236,7 @@ def test_check_of_a_decision_log_that_cannot_be_written(
     file.write_text(GOOD + f"\ndecision_log: {{path: {tmp_path / path}}}\n")
     code, _, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 2
-    assert err.startswith("error: decision_log.path: ")
+    assert err.startswith(f"error: {file}: decision_log.path: ")
     assert words in err
 
 

@@ -125,7 +125,7 @@ async def test_file_that_cannot_be_used(
     elsewhere = config(plain, tmp_path, workers=workers, drain_s=3, port=plain.port)
     cases = [
         *REFUSED.values(),
-        (wrong.model_dump_json(exclude_none=True), "routes[0].policy: "),
+        (wrong.model_dump_json(exclude_none=True), "routes[0].policy.parameters.arm: "),
         (
             elsewhere.model_dump_json(exclude_none=True),
             "listen.port, listen.drain_s: cannot change while the program runs; restart it",

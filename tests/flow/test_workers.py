@@ -365,7 +365,7 @@ async def test_what_cannot_start(plain: ScriptedBackend, tmp_path: Path) -> None
     for made, words in (
         (memory, "store.url: `memory:` cannot be shared by 2 workers"),
         (busy, f"listen.port: cannot listen on 127.0.0.1:{plain.port}: "),
-        (wrong, "error: routes[0].policy: "),
+        (wrong, f"error: {tmp_path / 'c.yaml'}: routes[0].policy.parameters.arm: "),
     ):
         process = await command("serve", "-c", write(made, tmp_path / "c.yaml"))
         code, out, err = await outcome(process)

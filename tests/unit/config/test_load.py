@@ -72,7 +72,7 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         (replaced("method: none", "num_speculative_tokens: 3"), "routes[0].pools[0].method: is required and missing"),
         (replaced('[{url: "http://h:1"}]', "[]"), "routes[0].pools[0]: must name its servers in one way: by replicas, or by discover"),
         (replaced("http://h:1", "h:1"), "replicas[0].url: must begin with http:// or https:// (given: 'h:1')"),
-        (replaced("baseline: plain", "baseline: none"), "routes[0]: baseline 'none' is not one of the pools (plain, fast)"),
+        (replaced("baseline: plain", "baseline: none"), "routes[0].baseline: must name one of the pools (plain, fast) (given: 'none')"),
         (replaced("name: fast", "name: plain"), "routes[0]: pool name used twice: plain"),
         (GOOD + GOOD.replace("routes:\n", "", 1), "  routes: model served by two routes: m"),
         (
@@ -89,12 +89,29 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         ),
         (
             GOOD + "listen:\n  cors:\n    origins: ['*']\n    credentials: true\n",
-            "listen.cors: credentials: must name the origins",
+            "listen.cors.credentials: the origins must be named then",
         ),
         (GOOD + "store: {url: file.db}", "store.url: must begin with one of embedded:, memory:, redis://"),
         (replaced("method: none", "method: none\n        on: 1"), "a key must be text"),
         ("routes: []", "routes: must hold at least one item"),
         ("routes: {}", "routes: must be a list"),
+        (
+            GOOD + "admin: {host: 0.0.0.0}",
+            "  admin.token: other machines reach 0.0.0.0, so a token is needed; or write 127.0.0.1 as admin.host",
+        ),
+        (
+            replaced("method: none", "method: none\n        engine: vlm"),
+            "routes[0].pools[0].engine: must be one of llamacpp, vllm, sglang, tensorrt_llm, lmdeploy, gateway, generic; did you mean `vllm`? (given: 'vlm')",
+        ),
+        (GOOD + "tenants: {unknown: x}", "tenants.unknown: must be one of anonymous, refuse (given: 'x')"),
+        (
+            replaced('{url: "http://h:1"}', '"http://h:1"'),
+            "routes[0].pools[0].replicas[0]: must be a mapping of keys to values; write {url: \"http://…\"} (given: 'http://h:1')",
+        ),
+        (
+            replaced('replicas: [{url: "http://h:1"}]', "discover: {dns: {name: a}}"),
+            "discover.dns.port: is required with type A",
+        ),
         ("", "must be a mapping with at least the key `routes`"),
         ("[1]", "must be a mapping with at least the key `routes`"),
         ("a: [", "not valid YAML: expected the node content, but found '<stream end>' (line 1, column 5)"),
@@ -107,6 +124,66 @@ def test_every_complaint_begins_with_the_key_and_says_what_is_wrong(
 ) -> None:
     """In words about the file, not about Python."""
     assert expected in complaints(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD + "speculation: true\nspeculation: false\n", ["speculation: given twice, in lines 12 and 13"]),
+        (GOOD + "listen:\n  port: 1\n  host: h\n  'port': 2\n", ["listen.port: given twice, in lines 13 and 15"]),
+        (GOOD + "listen: {port: 1, port: 1}\n", ["listen.port: given twice, in line 12"]),
+        (
+            replaced("method: none", "method: none\n        method: ngram"),
+            ["routes[0].pools[0].method: given twice, in lines 7 and 8"],
+        ),
+        (
+            GOOD + "admin: {port: 1}\nadmin: {port: 2, port: 3, port: 4}\nroutes: []\n",
+            [
+                "admin: given twice, in lines 12 and 13",
+                "admin.port: given twice, in line 13",
+                "admin.port: given twice, in line 13",
+                "routes: given twice, in lines 2 and 14",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_key_that_is_given_twice_is_refused_with_both_lines(
+    text: str, expected: list[str]
+) -> None:
+    """The first of them would be lost in silence."""
+    hint = "; keep one, or put what both hold under one"
+    assert complaints(text).splitlines() == ["config:", *(f"  {line}{hint}" for line in expected)]
+
+
+def test_what_is_merged_may_be_given_again() -> None:
+    """`<<` is there to be overridden; aliases are no second mention, and `<<` may stand twice."""
+    text = """
+routes:
+  - model: m
+    baseline: plain
+    pools:
+      - &one
+        name: plain
+        method: none
+        engine: vllm
+        replicas: [{url: "http://h:1"}]
+      - &two
+        <<: *one
+        name: fast
+        method: ngram
+        replicas: &there [{url: "http://h:2"}]
+      - <<: *two
+        <<: {num_speculative_tokens: 3}
+        name: faster
+        replicas: [{url: "http://h:3"}]
+"""
+    pools = parse_config(text, {}).routes[0].pools
+    assert [(pool.name, pool.method, pool.engine) for pool in pools] == [
+        ("plain", "none", "vllm"),
+        ("fast", "ngram", "vllm"),
+        ("faster", "ngram", "vllm"),
+    ]
+    assert pools[2].num_speculative_tokens == 3
 
 
 def test_all_problems_are_told_at_once_and_only_causes() -> None:
@@ -158,6 +235,10 @@ def test_a_variable_that_is_not_set_is_told_with_its_key() -> None:
         replaced("http://h:1", "${K}"),
         GOOD + f"store: {{url: 'reds://:{SECRET}@h'}}",
         GOOD + "listen: {port: '${K}'}",
+        GOOD + f"admin: {{token: {SECRET} x}}",
+        GOOD + "admin: {token: sk-sëcret}",
+        GOOD + f"tracing: {{headers: {{a: [{SECRET}]}}}}",
+        replaced('{url: "http://h:1"}', f'"http://user:{SECRET}@h"'),
         GOOD + f"x: '\napi_key: {SECRET}",
         GOOD + f"\napi_key: {SECRET}: x",
     ],
