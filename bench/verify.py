@@ -1,5 +1,7 @@
 """`make verify`: the long checks, one after the other; their tables go into one page.
 
+Where a section's table is kept on another page, that page has it from the same command.
+
 python -m bench.verify docs/verification.md            everything
 python -m bench.verify docs/verification.md --only bytes,soak
 """
@@ -12,7 +14,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,14 @@ class Section:
     title: str
     command: str
     run: Callable[[], str]
+    elsewhere: str | None = None
+    """Page beside this one that keeps its table, where it is about the same."""
+
+
+def _closed_loops() -> str:
+    light = verify_closed_loop.tables(600, cases=[("llama8b-light", 0.25)])
+    heavy = verify_closed_loop.tables(700, cases=[("llama8b-heavy", 0.1)])
+    return f"{light}\n\n{heavy}"
 
 
 SECTIONS: dict[str, Section] = {
@@ -75,18 +85,21 @@ SECTIONS: dict[str, Section] = {
     ),
     "assignment": Section(
         "Assignment: who is on which side, over processes, restarts, retries and a ramp",
-        "python -m bench.verify_assignment --sessions 400",
-        lambda: verify_assignment.tables(sessions=400),
+        "python -m bench.verify_assignment --sessions 300",
+        lambda: verify_assignment.tables(sessions=300),
+        "experiments.md",
     ),
     "brake": Section(
         "The brake: a real proxy before simulated engines that turn bad, store or no store",
-        "python -m bench.verify_brake --rounds 3",
-        lambda: verify_brake.tables(rounds=3),
+        "python -m bench.verify_brake --rounds 1",
+        lambda: verify_brake.tables(rounds=1),
+        "experiments.md",
     ),
     "limits": Section(
         "Limits of tenants: four processes under overload, and whether Retry-After is true",
         "python -m bench.verify_limits --seconds 120",
         lambda: verify_limits.tables(seconds=120.0),
+        "tenants.md",
     ),
     "attribution": Section(
         "Attribution: tokens per step by class, from counters of whole servers alone",
@@ -105,13 +118,17 @@ SECTIONS: dict[str, Section] = {
     ),
     "policies": Section(
         "Policies: what they gain in the simulated worlds",
-        "python -m bench.verify_policies --seeds 20 --others 5",
-        lambda: verify_policies.tables(20, 5, os.cpu_count() or 1),
+        # Parameters were chosen on lower seeds.
+        "python -m bench.verify_policies --first 100 --seeds 20 --others 1",
+        lambda: verify_policies.tables(20, 1, os.cpu_count() or 1, first=100),
+        "policies.md",
     ),
     "closed-loop": Section(
         "Closed loop: the proxy before engines over HTTP against the same world as a model",
-        "python -m bench.verify_closed_loop",
-        verify_closed_loop.tables,
+        "python -m bench.verify_closed_loop --requests 600 --cases llama8b-light@0.25` and with "
+        "`--requests 700 --cases llama8b-heavy@0.1",
+        _closed_loops,
+        "policies.md",
     ),
     "replay": Section(
         "Replay: intervals for policies that were not run, from logs of one that was",
@@ -142,17 +159,30 @@ SECTIONS: dict[str, Section] = {
 
 _HEAD = """# What was verified
 
-Printed by `make verify`; each section names the command that prints it alone. Times depend on the
-machine; ratios are measured side by side.
+`make verify` runs everything and writes the tables here. Each section names the command that prints
+it alone, as it was run last. Times depend on the machine; ratios are measured side by side.
 """
 
 
-def _page(existing: str, results: dict[str, str]) -> str:
+def page(existing: str, results: dict[str, str]) -> str:
     """The page with new results in place of old ones; other sections stay as they are."""
-    parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)(?=<!-- \w+ -->|\Z)", existing, re.DOTALL))
+    parts = dict(re.findall(r"<!-- ([\w-]+) -->\n(.*?)(?=<!-- [\w-]+ -->|\Z)", existing, re.DOTALL))
     parts |= results
     body = "".join(f"<!-- {name} -->\n{parts[name]}" for name in SECTIONS if name in parts)
-    return _HEAD + "\n" + body
+    return "\n".join([_HEAD, *_missing(parts.keys()), body])
+
+
+def _missing(there: Collection[str]) -> Iterator[str]:
+    """Which sections have no table here, and where else one is kept."""
+    missing = {name: section for name, section in SECTIONS.items() if name not in there}
+    if missing:
+        yield "Of what `make verify` runs, these tables stand elsewhere:\n"
+    for name, section in missing.items():
+        place = section.elsewhere
+        where = f"[{place}]({place})" if place else "nowhere yet; the command prints it"
+        yield f"- {name}: {where} (`{section.command}`)"
+    if missing:
+        yield ""
 
 
 def _run(section: Section) -> str:
@@ -178,7 +208,7 @@ def main() -> None:
         print(f"--- {name}: {SECTIONS[name].title}", file=sys.stderr)
         result = _run(SECTIONS[name])
         existing = arguments.page.read_text("utf-8") if arguments.page.exists() else ""
-        arguments.page.write_text(_page(existing, {name: result}), "utf-8")
+        arguments.page.write_text(page(existing, {name: result}), "utf-8")
         print(result)
 
 

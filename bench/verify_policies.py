@@ -74,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(lay_out(contest.done if given.as_is else follow(contest, given.jobs)))
 
 
-def tables(seeds: int, others: int, jobs: int) -> str:
+def tables(seeds: int, others: int, jobs: int, first: int) -> str:
     """Run what is not there yet and lay it out."""
-    return lay_out(follow(Contest(jobs_of(seeds, others, world_names()), FOLDER), jobs))
+    return lay_out(follow(Contest(jobs_of(seeds, others, world_names(), first), FOLDER), jobs))
 
 
 def jobs_of(seeds: int, others: int, worlds: Sequence[str], first: int = 0) -> list[Job]:
