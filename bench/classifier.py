@@ -2,9 +2,10 @@
 
 Usage: python -m bench.classifier [FOLDER] [--repeats N] [--only quality|cost]
 
-FOLDER holds `train.jsonl` and `dev.jsonl`. They are pooled and split by source: every figure of
-the first part is about lines of sources that took part neither in fitting nor in choosing settings
-or temperature. The rules, and so their features, were written with half of the sources in sight.
+FOLDER holds `train.jsonl` and `dev.jsonl`, which are not part of this repository. They are pooled
+and split by source: every figure of the first part is about lines of sources that took part neither
+in fitting nor in choosing settings or temperature. The rules, and so their features, were written
+with half of the sources in sight.
 """
 
 from __future__ import annotations
@@ -507,7 +508,15 @@ def main() -> None:
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--only", choices=("quality", "cost"))
     options = arguments.parse_args()
-    lines = [line for name in ("train", "dev") for line in read(options.folder / f"{name}.jsonl")]
+    files = [options.folder / f"{name}.jsonl" for name in ("train", "dev")]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise SystemExit(
+            f"{missing}: no such file; the labelled requests are not part of this repository "
+            "(docs/classifier.md says where they are from): name the folder that holds them, or "
+            "make bench-classifier PROMPTS=FOLDER"
+        )
+    lines = [line for file in files for line in read(file)]
     if options.only != "cost":
         quality(lines, options.repeats)
         print("too few lines to quote:", ", ".join(language_counts(lines)))

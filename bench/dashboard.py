@@ -10,10 +10,10 @@ fast as it takes them, each of which changes every class, pool by pool.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -268,10 +268,12 @@ async def main(seconds: float, updates: int) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    asyncio.run(
-        main(
-            float(given[0]) if given else 60.0,
-            int(given[1]) if len(given) > 1 else HOUR_OF_UPDATES,
-        )
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("seconds", type=float, nargs="?", default=60.0, help="each page is watched")
+    parser.add_argument(
+        "updates", type=int, nargs="?", default=HOUR_OF_UPDATES, help="then, as fast as they go"
+    )
+    given = parser.parse_args()
+    asyncio.run(main(given.seconds, given.updates))

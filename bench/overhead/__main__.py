@@ -93,7 +93,6 @@ def main() -> None:
     parser.add_argument("--read", action="store_true", help="only read what --out holds")
     options = parser.parse_args()
     if not options.read:
-        options.out.unlink(missing_ok=True)
         run(options)
     found = read(options.out)
     for line in table(found):
@@ -103,6 +102,11 @@ def main() -> None:
 def run(options: argparse.Namespace) -> None:
     """Runs the benchmark over the peers and the product."""
     folder = options.benchmark
+    if not (folder / "bench.py").is_file():
+        raise SystemExit(
+            f"{folder}: no overhead benchmark there (no bench.py), and it is not part of this "
+            "repository; name the folder that holds it"
+        )
     scenarios = dict.fromkeys(target.scenario for target in TARGETS)
     command = [
         *(sys.executable, str(folder / "bench.py"), "run"),
@@ -112,6 +116,7 @@ def run(options: argparse.Namespace) -> None:
         *("--rounds", str(options.rounds), "--tries", str(options.tries)),
         *("--out", str(options.out)),
     ]
+    options.out.unlink(missing_ok=True)
     subprocess.run(command, check=True, env=os.environ)
 
 

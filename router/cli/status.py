@@ -226,9 +226,9 @@ def class_table(route: dict[str, Any], title: str) -> Table:
                 end_section=index == len(entry["cells"]) - 1,
             )
     table.caption = (
-        "n answers, where a cell has changed those since (UTC) · share of the class's traffic in "
-        "the last minutes · τ tokens per step, half its 95 % interval, s: counted in streams, c: "
-        "from counters of servers · α acceptance · "
+        "n: answers; if the cell changed, only those since the time shown (UTC) · share of the "
+        "class's traffic in the last minutes · τ tokens per step, half its 95 % interval, s: "
+        "counted in streams, c: from counters of servers · α acceptance · "
         "TPOT (time per output token), its p95, and TTFT (time to first token): medians in ms over "
         "all answers, within 2 %, at whatever load there was · gain: time saved, comparing only "
         "requests of the same time · – not measured, or not yet to within ±100 %"
