@@ -42,8 +42,10 @@ class Store(Model):
         1.0,
         gt=0,
         le=30,
-        description="Limit of each call to the store, in seconds; to add and read sums up to eight "
-        "times as long after it was silent.",
+        description=(
+            "Limit of each call to the store, in seconds; after timeouts, adding and reading sums "
+            "may take up to eight times as long."
+        ),
     )
     flush_interval_s: float = Field(
         0.25, gt=0, le=10, description="How often finished requests are added, in seconds."

@@ -151,7 +151,7 @@ class Route(Model):
     aliases: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
         (),
         max_length=64,
-        description="Other names for it; servers are asked by the route's own one.",
+        description="Other names for it; servers are always sent the route's own name.",
     )
     baseline: Name = Field(description="Pool that decodes plainly: the concurrent control.")
     allow_lossy: bool = Field(

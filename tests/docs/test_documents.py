@@ -12,18 +12,11 @@ from typer.main import get_command
 
 from router.cli.main import app
 from router.config.load import load_config
+from router.config.models import Config
 from router.config.reference import generated
+from router.processes import reload
 
 ROOT = Path(__file__).parents[2]
-LINK = re.compile(r"\[[^\]]+\]\((?!https?://|#)([^)#]+)")
-
-
-def documents() -> list[Path]:
-    return sorted(
-        path
-        for pattern in ("*.md", "docs/**/*.md", "config/**/*.md", "requirements/*.md", "bench/*.md")
-        for path in ROOT.glob(pattern)
-    )
 
 
 @pytest.mark.parametrize("name", sorted(generated()))
@@ -38,12 +31,15 @@ def test_every_shipped_configuration_loads(path: Path) -> None:
     assert load_config(path, environment={}).routes
 
 
-@pytest.mark.parametrize("path", documents(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link in a document names a file that exists."""
-    targets = LINK.findall(path.read_text(encoding="utf-8"))
-    missing = [target for target in targets if not (path.parent / target).exists()]
-    assert missing == []
+def test_the_page_about_reloads_names_every_section() -> None:
+    """As what a reload applies or as what needs a restart, as the program has it."""
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    applied, restart = text.partition("|---|---|\n| `routes`")[2].splitlines()[0].split(" | ", 1)
+    named = {*re.findall(r"`([a-z_]+)`", applied), "routes"}
+    assert named == set(reload._APPLIED)
+    assert set(re.findall(r"`listen\.([a-z_]+)`", applied)) == set(reload._APPLIED_OF["listen"])
+    others = set(Config.model_fields) - named
+    assert others <= set(re.findall(r"`([a-z_]+)`", restart))
 
 
 def test_readme_names_only_commands_that_exist() -> None:
