@@ -15,6 +15,8 @@ from router.config.load import load_config
 from router.config.models import Config
 from router.config.reference import generated
 from router.processes import reload
+from router.selection import eligibility
+from router.tenants.model import ALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +42,17 @@ def test_the_page_about_reloads_names_every_section() -> None:
     assert set(re.findall(r"`listen\.([a-z_]+)`", applied)) == set(reload._APPLIED_OF["listen"])
     others = set(Config.model_fields) - named
     assert others <= set(re.findall(r"`([a-z_]+)`", restart))
+
+
+def test_the_page_about_policies_names_every_reason() -> None:
+    """What keeps a pool from a request stands in decisions, so somebody will look it up."""
+    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    table = text.partition("## Before any policy: eligibility")[2]
+    named = set(re.findall(r"`([a-z_]+)`", re.sub(r"\| [^|]*\|$", "", table, flags=re.MULTILINE)))
+    reasons = {item for name, item in vars(eligibility).items() if name.isupper() and item != ALL}
+    for path in (ROOT / "router" / "engines").glob("*.py"):
+        reasons |= set(re.findall(r'"(\w+_under_speculation)"', path.read_text(encoding="utf-8")))
+    assert reasons == named
 
 
 def test_readme_names_only_commands_that_exist() -> None:
