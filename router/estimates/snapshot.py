@@ -284,7 +284,8 @@ class SnapshotBuilder:
     def _effects(self, class_id: ClassId, grouped: Grouped) -> ArmEffects:
         n, total, total_sq = (grouped.sums[:, figure] for figure in range(3))
         nothing = np.zeros(len(self._arms))
-        return arm_effects(ArmView(class_id, self._arms, n, total, total_sq, nothing, nothing))
+        view = ArmView(class_id, self._arms, n, total, total_sq, nothing, nothing)
+        return arm_effects(view, blocks=grouped.block)
 
     def _cells(
         self, class_id: ClassId, grouped: Grouped, window: _Window, judged: _Judged
