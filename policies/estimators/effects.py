@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from policies.estimators.shared import Blocks, Shared, by_block, marginal, shared_variance
+from policies.estimators.shared import (
+    NOTHING_SHARED,
+    Shared,
+    by_block,
+    marginal,
+    shared_variance,
+    with_shared,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +55,8 @@ class ArmEffects:
         noise: Variance of one observation of the arm, shape (arms,).
         identified: Whether data connect the arm with the baseline, shape (arms,).
         baseline: Index of the baseline.
-        shared: Variance of what the answers of one arm in one block have in common; 0 where blocks
-            were not told.
+        shared: What the answers of one arm in one block have in common; nothing where blocks were
+            not told.
     """
 
     mean: FloatArray
@@ -58,7 +65,7 @@ class ArmEffects:
     noise: FloatArray
     identified: NDArray[np.bool_]
     baseline: int
-    shared: float = 0.0
+    shared: Shared = NOTHING_SHARED
 
 
 def arm_effects(
@@ -125,25 +132,9 @@ def arm_effects(
     df = _welch(n, sigma_sq, nu, base)
     if shared is None:
         return ArmEffects(mean, covariance, df, sigma_sq, identified, base)
-    df = _with_shared(df, np.diagonal(covariance), alone, keep, shared)
-    return ArmEffects(mean, covariance, df, sigma_sq, identified, base, shared.variance)
-
-
-def _with_shared(
-    df: FloatArray, variance: FloatArray, alone: Blocks, keep: NDArray[np.bool_], shared: Shared
-) -> FloatArray:
-    """Degrees of freedom of both noises together (Satterthwaite 1946).
-
-    What is shared makes the difference between the variance and the one there would be without.
-    """
-    found = df.copy()
     own = np.diagonal(_inverse(alone.precision.sum(axis=0)[np.ix_(keep, keep)]))
-    whole = variance[keep]
-    with np.errstate(over="ignore"):
-        common = np.maximum(whole - own, 0.0)
-        rest = whole - common
-        found[keep] = whole**2 / (rest**2 / df[keep] + common**2 / shared.df)
-    return found
+    df[keep] = with_shared(df[keep], np.diagonal(inverse), own, shared)
+    return ArmEffects(mean, covariance, df, sigma_sq, identified, base, shared)
 
 
 def noise_variance(n: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -141,7 +141,7 @@ def _reach(
         unit += float((known**2 * effects.noise[used]).sum())
         unit += float(known.sum()) ** 2 * float(effects.noise[base])
         both = float((known**2).sum()) + float(known.sum()) ** 2
-        unit += both * effects.shared * TUNED_N / TUNED_BLOCKS
+        unit += both * effects.shared.variance * TUNED_N / TUNED_BLOCKS
         # Satterthwaite (1946), arms within a class as if they were independent.
         own = known**2 * np.diagonal(effects.covariance)[used]
         parts = float((own**2 / effects.df[used]).sum()) / max(float(own.sum()) ** 2, 1e-300)

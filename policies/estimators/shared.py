@@ -8,7 +8,7 @@ what in meta-analysis is the variance between studies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,12 @@ class Blocks:
     Attributes:
         precision: `M_b`, shape (blocks, arms, arms).
         score: `c_b`, shape (blocks, arms).
+        number: Of each block, in ascending order, shape (blocks,).
     """
 
     precision: FloatArray
     score: FloatArray
+    number: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class Shared:
     df: float
 
 
+NOTHING_SHARED = Shared(0.0, 1.0)
+
+
 def by_block(w: FloatArray, ybar: FloatArray, block: NDArray[np.int64] | None) -> Blocks:
     """Add the normal equations of strata up by block.
 
@@ -65,13 +70,13 @@ def by_block(w: FloatArray, ybar: FloatArray, block: NDArray[np.int64] | None) -
     score = w * (ybar - (share * ybar).sum(axis=1, keepdims=True))
     if block is None or not len(block):
         lam = np.diag(w.sum(axis=0)) - w.T @ share
-        return Blocks(lam[None], score.sum(axis=0)[None])
+        return Blocks(lam[None], score.sum(axis=0)[None], np.zeros(1, dtype=np.int64))
     order = np.argsort(block, kind="stable")
     first = np.flatnonzero(np.diff(block[order], prepend=block[order[0]] - 1))
     precision = -np.add.reduceat(w[order, :, None] * share[order, None, :], first, axis=0)
     diagonal = np.arange(w.shape[1])
     precision[:, diagonal, diagonal] += np.add.reduceat(w[order], first, axis=0)
-    return Blocks(precision, np.add.reduceat(score[order], first, axis=0))
+    return Blocks(precision, np.add.reduceat(score[order], first, axis=0), block[order][first])
 
 
 def shared_variance(blocks: Blocks, keep: NDArray[np.bool_]) -> Shared:
@@ -92,9 +97,9 @@ def shared_variance(blocks: Blocks, keep: NDArray[np.bool_]) -> Shared:
 
     Example:
         >>> one = np.array([[1.0, -1.0], [-1.0, 1.0]])
-        >>> alike = Blocks(np.stack([500 * one] * 60), np.zeros((60, 2)))
+        >>> alike = Blocks(np.stack([500 * one] * 60), np.zeros((60, 2)), np.arange(60))
         >>> moves = np.tile([0.1, -0.1], 30)[:, None] * [-500.0, 500.0]
-        >>> apart = Blocks(alike.precision, moves)
+        >>> apart = replace(alike, score=moves)
         >>> keep = np.array([False, True])
         >>> [round(shared_variance(of, keep).variance, 4) for of in (alike, apart)]
         [0.0002, 0.004]
@@ -122,9 +127,32 @@ def marginal(blocks: Blocks, variance: float) -> Blocks:
     It is the inverse of `M^-1 + omega^2 I`, also where M has none.
 
     Example:
-        >>> one = Blocks(np.array([[[9.0, -9.0], [-9.0, 9.0]]]), np.array([[-1.0, 1.0]]))
+        >>> lam, score = np.array([[[9.0, -9.0], [-9.0, 9.0]]]), np.array([[-1.0, 1.0]])
+        >>> one = Blocks(lam, score, np.arange(1))
         >>> marginal(one, 0.5).precision[0, 1, 1].round(3).tolist()  # 1 / (1/9 + 2 * 0.5)
         0.9
     """
     shrink = np.linalg.inv(np.eye(blocks.score.shape[1]) + variance * blocks.precision)
-    return Blocks(shrink @ blocks.precision, (shrink @ blocks.score[:, :, None])[:, :, 0])
+    score = (shrink @ blocks.score[:, :, None])[:, :, 0]
+    return replace(blocks, precision=shrink @ blocks.precision, score=score)
+
+
+def with_shared(
+    df: FloatArray, variance: FloatArray, own: FloatArray, shared: Shared
+) -> FloatArray:
+    """Degrees of freedom of both noises together (Satterthwaite 1946).
+
+    Args:
+        df: Of the noise of single answers, any shape, as the next two.
+        variance: Of estimates.
+        own: What it would be if nothing were shared.
+        shared: What is.
+
+    Example:
+        >>> one = np.array([100.0]), np.array([0.02]), np.array([0.01])
+        >>> with_shared(*one, Shared(0.005, 4.0)).round(1).tolist()
+        [15.4]
+    """
+    common = np.maximum(variance - own, 0.0)
+    found: FloatArray = variance**2 / ((variance - common) ** 2 / df + common**2 / shared.df)
+    return found

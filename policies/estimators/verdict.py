@@ -123,7 +123,7 @@ def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
         return None
     variance, df = float(effects.covariance[arm, arm]), float(effects.df[arm])
     unit = float(effects.noise[arm] + effects.noise[effects.baseline])
-    unit += 2.0 * effects.shared * TUNED_N / TUNED_BLOCKS
+    unit += 2.0 * effects.shared.variance * TUNED_N / TUNED_BLOCKS
     reach = anytime_reach(variance, df, unit, level)
     return None if reach is None else _gain(float(effects.mean[arm]), reach)
 

@@ -56,7 +56,7 @@ def test_effects_are_those_of_generalised_least_squares(seed: int) -> None:
     n, mean = drawn(seed)
     block = np.arange(len(n)) // 4
     effects = arm_effects(view_of(n, mean), blocks=block)
-    beta, covariance = effects_by_hand(n, mean, block, effects.noise, effects.shared)
+    beta, covariance = effects_by_hand(n, mean, block, effects.noise, effects.shared.variance)
     assert effects.mean[1:] == pytest.approx(beta)
     assert effects.covariance[1:, 1:] == pytest.approx(covariance)
 
@@ -76,7 +76,7 @@ def test_of_one_block_only_the_prior_knows() -> None:
     """However many answers it has."""
     n = np.full((3, 2), 1e5)
     effects = arm_effects(view_of(n, np.zeros((3, 2))), blocks=np.zeros(3, dtype=np.int64))
-    assert effects.shared == OMEGA0**2
+    assert effects.shared.variance == OMEGA0**2
     assert effects.covariance[1, 1] == pytest.approx(2 * OMEGA0**2, rel=0.01)
     assert effects.df[1] == pytest.approx(NU_OMEGA, rel=0.01)
 
@@ -97,9 +97,9 @@ def test_the_estimate_finds_what_was_put_in() -> None:
     rng = np.random.default_rng(3)
     n = np.full((400, 3), 40.0)
     mean = rng.normal(0.0, 0.1, n.shape) + rng.normal(0.0, 0.3 / 40**0.5, n.shape)
-    assert arm_effects(view_of(n, mean), blocks=np.arange(400)).shared ** 0.5 == pytest.approx(
-        0.1, rel=0.2
-    )
+    assert arm_effects(
+        view_of(n, mean), blocks=np.arange(400)
+    ).shared.variance ** 0.5 == pytest.approx(0.1, rel=0.2)
 
 
 def test_an_arm_without_control_changes_nothing_for_the_others() -> None:
@@ -115,7 +115,7 @@ def test_an_arm_without_control_changes_nothing_for_the_others() -> None:
     assert not with_it.identified[2]
     assert np.isinf(with_it.covariance[2, 2])
     assert with_it.mean[1] == pytest.approx(alone.mean[1], abs=0.02)
-    assert with_it.shared == pytest.approx(alone.shared, rel=0.2)
+    assert with_it.shared.variance == pytest.approx(alone.shared.variance, rel=0.2)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1e9])
