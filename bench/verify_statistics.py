@@ -57,6 +57,7 @@ class World:
         sd: Noise of each arm, or of all.
         half_life_s: Age at which an observation counts half for the policy.
         window: Blocks that verdicts see; None is all.
+        shared: Sd of what answers of an arm in a block have in common.
     """
 
     phases: tuple[tuple[int, tuple[float, ...]], ...]
@@ -64,6 +65,7 @@ class World:
     sd: float | tuple[float, ...] = 0.3
     half_life_s: float = 900.0
     window: int | None = None
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def looks(world: World, seed: int) -> Iterator[Look]:
     names = example_arms(arms)
     sums = np.zeros((len(effects) * REFRESH // BLOCK + 1, 3, arms))
     levels = rng.normal(0.0, LEVEL_SD, len(sums)).cumsum()
+    moments = world.shared * np.random.default_rng((1, seed)).standard_normal((len(sums), arms))
     p = np.full(arms, 1.0 / arms)
     for index, effect in enumerate(effects):
         start = index * REFRESH
@@ -102,7 +105,7 @@ def looks(world: World, seed: int) -> Iterator[Look]:
             discounted = _view(names, sums[: block + 1] * weight[:, None, None])
             p = policy.propose(discounted, rng).probabilities
         arm = rng.choice(arms, REFRESH, p=p)
-        y = levels[block] + effect[arm] + sd[arm] * rng.standard_normal(REFRESH)
+        y = levels[block] + (effect + moments[block])[arm] + sd[arm] * rng.standard_normal(REFRESH)
         pulls = np.bincount(arm, minlength=arms).astype(np.float64)
         sums[block, 0] += pulls
         sums[block, 1] += np.bincount(arm, y, arms)
@@ -117,18 +120,31 @@ def _view(arms: tuple[Arm, ...], sums: FloatArray) -> ArmView:
 
 
 IntervalOf = Callable[[ArmEffects, int], Gain | None]
+EffectsOf = Callable[[ArmView], ArmEffects]
 
 
-def words(view: ArmView, interval_of: IntervalOf = gain_of) -> list[Verdict]:
+def by_block(view: ArmView) -> ArmEffects:
+    """Effects as a snapshot has them: each stratum of these worlds is a block."""
+    return arm_effects(view, blocks=np.arange(len(view.n)))
+
+
+def words(
+    view: ArmView, interval_of: IntervalOf = gain_of, effects_of: EffectsOf = by_block
+) -> list[Verdict]:
     """Give the verdict on each arm but the baseline."""
-    effects, n = arm_effects(view), view.n.sum(axis=0)
+    effects, n = effects_of(view), view.n.sum(axis=0)
     return [
         verdict(interval_of(effects, arm), n_arm=float(n[arm]), n_baseline=float(n[0]))
         for arm in range(1, len(n))
     ]
 
 
-def false_verdicts(world: World, seeds: int, interval_of: IntervalOf = gain_of) -> FloatArray:
+def false_verdicts(
+    world: World,
+    seeds: int,
+    interval_of: IntervalOf = gain_of,
+    effects_of: EffectsOf = by_block,
+) -> FloatArray:
     """Count the looks that show a gain or a loss.
 
     Returns:
@@ -137,7 +153,10 @@ def false_verdicts(world: World, seeds: int, interval_of: IntervalOf = gain_of) 
     shares = []
     for seed in range(seeds):
         shown = [
-            [[word is wrong for wrong in _WORDS] for word in words(look.view, interval_of)]
+            [
+                [word is wrong for wrong in _WORDS]
+                for word in words(look.view, interval_of, effects_of)
+            ]
             for look in looks(world, seed)
         ]
         shares.append(np.mean(np.array(shown, dtype=np.float64), axis=0))
@@ -161,7 +180,7 @@ def coverage(world: World, seeds: int) -> Coverage:
     truth = -np.expm1(world.phases[0][1])
     rows = []
     for seed in range(seeds):
-        seen = [arm_effects(look.view) for look in looks(world, seed)]
+        seen = [by_block(look.view) for look in looks(world, seed)]
         held = np.array([_held(effects, truth, gain_of) for effects in seen])
         fixed = np.array(_held(seen[-1], truth, fixed_sample_gain))
         rows.append((held.all(axis=0).mean(), held[-1].mean(), fixed.mean()))
@@ -260,18 +279,34 @@ def false_verdict_table(seeds: int) -> str:
     """False verdicts in A/A worlds, with the interval of one look for comparison."""
     sliding = replace(SAME, phases=((6000, (0.0, 0.0, 0.0)),), window=5)
     few = max(seeds // 4, 2)
-    runs: list[tuple[str, World, int, IntervalOf]] = [
-        ("uniform", SAME, seeds, gain_of),
-        ("thompson", replace(SAME, thompson=True), seeds, gain_of),
-        ("uniform, sd 0.15 / 0.6 / 0.3", replace(SAME, sd=(0.15, 0.6, 0.3)), few, gain_of),
-        ("uniform, sliding window of 600 in 6,000 requests", sliding, few, gain_of),
-        ("uniform, interval of one look", SAME, few, fixed_sample_gain),
-        ("thompson, interval of one look", replace(SAME, thompson=True), few, fixed_sample_gain),
+    drawn, moving = replace(SAME, thompson=True), replace(SAME, shared=0.05)
+    runs: list[tuple[str, World, int, IntervalOf, EffectsOf]] = [
+        ("uniform", SAME, seeds, gain_of, by_block),
+        ("thompson", drawn, seeds, gain_of, by_block),
+        (
+            "uniform, sd 0.15 / 0.6 / 0.3",
+            replace(SAME, sd=(0.15, 0.6, 0.3)),
+            few,
+            gain_of,
+            by_block,
+        ),
+        ("uniform, sliding window of 600 in 6,000 requests", sliding, few, gain_of, by_block),
+        ("uniform, sd of an arm's block 0.05", moving, seeds, gain_of, by_block),
+        ("uniform, sd of an arm's block 0.1", replace(SAME, shared=0.1), few, gain_of, by_block),
+        (
+            "the same 0.1, answers taken as independent",
+            replace(SAME, shared=0.1),
+            few,
+            gain_of,
+            arm_effects,
+        ),
+        ("uniform, interval of one look", SAME, few, fixed_sample_gain, by_block),
+        ("thompson, interval of one look", drawn, few, fixed_sample_gain, by_block),
     ]
     rows = []
-    for name, world, count, interval_of in runs:
+    for name, world, count, interval_of, effects_of in runs:
         _say(f"false verdicts: {name}, {count} seeds")
-        shown = false_verdicts(world, count, interval_of)
+        shown = false_verdicts(world, count, interval_of, effects_of)
         ever = np.array(shown > 0.0)
         by_arm = np.logical_or(ever[:, :, 0], ever[:, :, 1])
         rows.append(

@@ -100,6 +100,8 @@ class Trial:
     """Whether such an answer was cut at the limit of length."""
     by_chance: bool = True
     """Whether it might have gone to any arm: nobody chose one, and nothing about it forbade one."""
+    compared: bool = True
+    """Whether it might have gone to another arm than it did: else its time says nothing of arms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 The model is `y = mu_s + delta_a + eps` with a free level `mu_s` per stratum, the baseline's `delta`
 0, and `eps ~ N(0, sigma_a^2)`. Levels are profiled out, so whatever is common to a stratum (time of
-day, load, length of answers) says nothing about arms.
+day, load, length of answers) says nothing about arms. What is common to the answers of one arm at
+one time is a term of its own where blocks are told (`shared`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
+
+from policies.estimators.shared import (
+    NOTHING_SHARED,
+    Shared,
+    by_block,
+    marginal,
+    shared_variance,
+    with_shared,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +55,8 @@ class ArmEffects:
         noise: Variance of one observation of the arm, shape (arms,).
         identified: Whether data connect the arm with the baseline, shape (arms,).
         baseline: Index of the baseline.
+        shared: What the answers of one arm in one block have in common; nothing where blocks were
+            not told.
     """
 
     mean: FloatArray
@@ -53,9 +65,12 @@ class ArmEffects:
     noise: FloatArray
     identified: NDArray[np.bool_]
     baseline: int
+    shared: Shared = NOTHING_SHARED
 
 
-def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
+def arm_effects(
+    view: ArmView, *, prior_sd: float | None = None, blocks: NDArray[np.int64] | None = None
+) -> ArmEffects:
     """Estimate the effects of the arms from sums by stratum.
 
     With `w_sa = n_sa / sigma_a^2` and `W_s = sum_a w_sa`, profiling out the levels leaves the
@@ -73,6 +88,9 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
             then wider than it need be.
         prior_sd: Sd of the prior N(0, prior_sd^2) of each effect; None is flat. Where the view
             brings a prior of its own that can be true, that one is used instead.
+        blocks: Which stretch of time each stratum is of, shape (strata,): answers that an arm gives
+            in one stretch are then not independent of each other. None takes them as if they were,
+            which makes intervals too narrow to be shown to anybody.
 
     Example:
         >>> from policies.types import Arm, ArmId, ArmView, ClassId
@@ -89,20 +107,22 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
     n, ybar, residual = sound_cells(view.n, view.total, view.total_sq)
     sigma_sq, nu = noise_variance(n, residual)
     w = np.minimum(n / sigma_sq, _MOST_WEIGHT)
-    level = w.sum(axis=1, keepdims=True)
-    share = w / np.where(level > 0.0, level, 1.0)
-    b = (w * (ybar - (share * ybar).sum(axis=1, keepdims=True))).sum(axis=0)
-    lam = np.diag(w.sum(axis=0)) - w.T @ share
-
     identified = _connected(n, base)
     keep = np.ones(arms, dtype=np.bool_) if prior_sd is not None else identified.copy()
     keep[base] = False
+    alone, shared = by_block(w, ybar, None), None
+    told = alone
+    if blocks is not None:
+        each = by_block(w * identified, ybar, blocks)
+        shared = shared_variance(each, keep & identified)
+        told = marginal(each, shared.variance)
+    b, lam = told.score.sum(axis=0)[keep], told.precision.sum(axis=0)[np.ix_(keep, keep)]
+
     d0 = np.eye(int(keep.sum())) * (0.0 if prior_sd is None else prior_sd**-2.0)
-    b = b[keep]
     if prior_sd is not None and _sound_prior(view.prior, keep):
         d0 = _inverse(view.prior.covariance[np.ix_(keep, keep)])
         b = b + d0 @ view.prior.mean[keep]
-    inverse = _inverse(lam[np.ix_(keep, keep)] + d0)
+    inverse = _inverse(lam + d0)
     mean, covariance = np.zeros(arms), np.zeros((arms, arms))
     mean[keep] = inverse @ b
     covariance[np.ix_(keep, keep)] = inverse
@@ -110,7 +130,11 @@ def arm_effects(view: ArmView, *, prior_sd: float | None = None) -> ArmEffects:
     lost[base] = False
     covariance[lost, lost] = np.inf
     df = _welch(n, sigma_sq, nu, base)
-    return ArmEffects(mean, covariance, df, sigma_sq, identified, base)
+    if shared is None:
+        return ArmEffects(mean, covariance, df, sigma_sq, identified, base)
+    own = np.diagonal(_inverse(alone.precision.sum(axis=0)[np.ix_(keep, keep)]))
+    df[keep] = with_shared(df[keep], np.diagonal(inverse), own, shared)
+    return ArmEffects(mean, covariance, df, sigma_sq, identified, base, shared)
 
 
 def noise_variance(n: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:

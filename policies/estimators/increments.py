@@ -29,13 +29,15 @@ field                  sum of
 `repeat.better`        the other way round
 `repeat.longer`        those longer than the baseline's by more than a tenth
 `repeat.shorter`       the other way round
+`sent`                 requests that could have gone to no other arm: in no log cost
 `held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
 `e2e.<i>`              the same, of streamed answers
 `e2ew<band>.<i>`       the same, of whole answers of 2^band tokens and more, less than twice as
                        many; band `x`: of unknown length
 `queue.<i>` `over.<i>` the same, of the wait for a place and of what the router added
-`y.<kind>.n/.s/.q`     log costs: number, sum and sum of squares in millionths
+`y.<kind>.n/.s/.q`     log costs: number, sum and sum of squares in millionths; of requests that
+                       might have gone to another arm
 =====================  ===========================================================================
 
 Everything but `n` and `status` comes from requests that ended well.
@@ -158,6 +160,9 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
     if trial.truncated is not None or trial.valid is not None:
         _add_structure(sums, effects, trial)
     _add_latencies(sums, trial, tokens)
+    if not trial.compared:
+        sums["sent"] = 1
+        return sums, effects
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.estimators.effects import NU0, noise_variance, sound_cells
-from policies.estimators.verdict import Gain, anytime_reach
+from policies.estimators.shared import NOTHING_SHARED, Shared, by_block, marginal, with_shared
+from policies.estimators.verdict import TUNED_BLOCKS, TUNED_N, Gain, anytime_reach
 from policies.types import Prior
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from policies.types import FloatArray
 
@@ -50,6 +53,8 @@ class Groups:
         nu: Its degrees of freedom, shape (groups, arms).
         n: Observations, shape (groups, arms).
         baseline: Index of the baseline.
+        alone: `Lambda_g` as if answers of one arm in one block shared nothing, same shape.
+        shared: What they do.
     """
 
     precision: FloatArray
@@ -58,6 +63,8 @@ class Groups:
     nu: FloatArray
     n: FloatArray
     baseline: int
+    alone: FloatArray
+    shared: Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,14 @@ class Difference:
         return Gain(-math.expm1(self.value), -math.expm1(self.high), -math.expm1(self.low))
 
 
-def groups_of(sums: FloatArray, starts: Sequence[int], baseline: int) -> Groups:
+def groups_of(
+    sums: FloatArray,
+    starts: Sequence[int],
+    baseline: int,
+    *,
+    blocks: NDArray[np.int64] | None = None,
+    shared: Shared = NOTHING_SHARED,
+) -> Groups:
     """Normal equations of groups of strata.
 
     The noise of a group's arm is shrunk to that of the arm in all groups, which is shrunk as in
@@ -95,6 +109,9 @@ def groups_of(sums: FloatArray, starts: Sequence[int], baseline: int) -> Groups:
             another.
         starts: First row of each group; every group has at least one.
         baseline: Index of the baseline.
+        blocks: Which stretch of time each stratum is of, shape (strata,).
+        shared: What the answers of one arm in one of them share, as `effects.arm_effects` found it
+            for the class.
 
     Example:
         >>> n, level = np.full((1, 2), 50.0), np.array([[0.0, -0.5]])
@@ -112,15 +129,18 @@ def groups_of(sums: FloatArray, starts: Sequence[int], baseline: int) -> Groups:
     noise = np.maximum((NU0 * common + ss) / (NU0 + df), 1e-4)
     sizes = np.diff(np.append(first, len(n)))
     w = np.minimum(n / np.repeat(noise, sizes, axis=0), _MOST_WEIGHT)
-    level = w.sum(axis=1, keepdims=True)
-    share = w / np.where(level > 0.0, level, 1.0)
-    score = np.add.reduceat(w * (ybar - (share * ybar).sum(axis=1, keepdims=True)), first, axis=0)
-    precision = -np.add.reduceat(w[:, :, None] * share[:, None, :], first, axis=0)
-    diagonal = np.arange(n.shape[1])
-    precision[:, diagonal, diagonal] += np.add.reduceat(w, first, axis=0)
-    precision[:, baseline] = precision[:, :, baseline] = 0.0
+    at = np.zeros(len(n), dtype=np.int64) if blocks is None else blocks + 1
+    span = int(at.max()) + 1
+    each = by_block(w, ybar, np.repeat(np.arange(len(first)), sizes) * span + at)
+    begins = np.searchsorted(each.number // span, np.arange(len(first)))
+    told = marginal(each, shared.variance) if shared.variance else each
+    precision, alone = (np.add.reduceat(of.precision, begins, axis=0) for of in (told, each))
+    score = np.add.reduceat(told.score, begins, axis=0)
+    for matrix in (precision, alone):
+        matrix[:, baseline] = matrix[:, :, baseline] = 0.0
     score[:, baseline] = 0.0
-    return Groups(precision, score, noise, NU0 + df, np.add.reduceat(n, first, axis=0), baseline)
+    n_of = np.add.reduceat(n, first, axis=0)
+    return Groups(precision, score, noise, NU0 + df, n_of, baseline, alone, shared)
 
 
 def between_variance(groups: Groups) -> float:
@@ -198,7 +218,7 @@ def differences(one: Groups, other: Groups | None, level: float) -> list[list[Di
         By group and arm; None for the baseline and where data do not bound the difference.
     """
     base, shape = one.baseline, one.noise.shape
-    mean, unit, spread, slack = (np.zeros(shape) for _ in range(4))
+    mean, unit, spread, slack, plain = (np.zeros(shape) for _ in range(5))
     variances = []
     for sign, side in ((1.0, one), (-1.0, other)):
         if side is None:
@@ -206,11 +226,15 @@ def differences(one: Groups, other: Groups | None, level: float) -> list[list[Di
         effect, covariance = _own(side)
         mean = mean + sign * effect
         variances.append(np.diagonal(covariance, axis1=1, axis2=2))
+        plain = plain + np.diagonal(_inverse(side.alone, base), axis1=1, axis2=2)
+        unit = unit + 2.0 * side.shared.variance * TUNED_N / TUNED_BLOCKS
         for column in (slice(None), slice(base, base + 1)):
             noise, n = side.noise[:, column], np.maximum(side.n[:, column], 1e-3)
             unit, spread = unit + noise, spread + noise / n
             slack = slack + (noise / n) ** 2 / side.nu[:, column]
     df, variance = spread**2 / slack, sum(variances, np.zeros(shape))
+    if one.shared.variance:
+        df = with_shared(df, np.maximum(variance, _LEAST_N * 1e-12), plain, one.shared)
     known = (np.max(variances, axis=0) < _MOST_VARIANCE) & (np.min(variances, axis=0) > 0.0)
     known[:, base] = False
     found: list[list[Difference | None]] = [[None] * shape[1] for _ in range(shape[0])]
@@ -237,6 +261,8 @@ def rest_of(groups: Groups) -> Groups:
         groups.nu.sum(axis=0) - groups.nu + NU0,
         n,
         groups.baseline,
+        groups.alone.sum(axis=0) - groups.alone,
+        groups.shared,
     )
 
 
@@ -255,13 +281,19 @@ def joined(groups: Groups, members: Sequence[Sequence[int]]) -> Groups:
         pick @ (groups.nu - NU0) + NU0,
         n,
         groups.baseline,
+        np.tensordot(pick, groups.alone, axes=1),
+        groups.shared,
     )
 
 
 def _own(groups: Groups) -> tuple[FloatArray, FloatArray]:
     """Effects of each group by its own data; an arm they do not bound has a huge variance."""
-    eye = np.eye(groups.score.shape[1])
-    covariance = np.linalg.inv(groups.precision + _FLAT * eye).astype(np.float64)
+    covariance = _inverse(groups.precision, groups.baseline)
     mean: FloatArray = (covariance @ groups.score[:, :, None])[:, :, 0]
-    covariance[:, groups.baseline] = covariance[:, :, groups.baseline] = 0.0
     return mean, covariance
+
+
+def _inverse(precision: FloatArray, baseline: int) -> FloatArray:
+    covariance = np.linalg.inv(precision + _FLAT * np.eye(precision.shape[1])).astype(np.float64)
+    covariance[:, baseline] = covariance[:, :, baseline] = 0.0
+    return covariance

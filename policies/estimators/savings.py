@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.estimators.effects import ArmEffects
-from policies.estimators.verdict import anytime_reach
+from policies.estimators.verdict import TUNED_BLOCKS, TUNED_N, anytime_reach
 from policies.types import FloatArray
 
 _MOST_LOG: Final = 20.0
@@ -140,6 +140,8 @@ def _reach(
         variance += mine
         unit += float((known**2 * effects.noise[used]).sum())
         unit += float(known.sum()) ** 2 * float(effects.noise[base])
+        both = float((known**2).sum()) + float(known.sum()) ** 2
+        unit += both * effects.shared.variance * TUNED_N / TUNED_BLOCKS
         # Satterthwaite (1946), arms within a class as if they were independent.
         own = known**2 * np.diagonal(effects.covariance)[used]
         parts = float((own**2 / effects.df[used]).sum()) / max(float(own.sum()) ** 2, 1e-300)

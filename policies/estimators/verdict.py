@@ -39,6 +39,9 @@ TUNED_N = 60.0
 """Observations of each side at which `gain_of` is narrowest against the interval for one look.
 Judgement: a class's first verdict falls about there. It moves the width, never the level."""
 
+TUNED_BLOCKS = 4.0
+"""Blocks at which it is, where answers of one block share something. Judgement: some minutes."""
+
 _MOST_REACH = 5.0
 _MOST_LOG = 700.0
 
@@ -82,6 +85,9 @@ def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
         reach   = t sqrt(V)
         tau^2   = (sigma_arm^2 + sigma_base^2) (L + ln(1 + L)) / TUNED_N     L = 2 ln(1 / alpha)
 
+    Where answers of one arm in one block share something of variance omega^2, V holds it, and
+    `2 omega^2 TUNED_N / TUNED_BLOCKS` stands beside the two variances of the last line.
+
     `tau^2` follows the tuning rule of Howard et al. for `TUNED_N` observations of each side; a
     fixed multiple of the noise is what makes the test invariant to scale. The t-mixture pays for
     the estimated variance: where `K r >= 1` there is no bound at all yet.
@@ -117,6 +123,7 @@ def gain_of(effects: ArmEffects, arm: int, level: float = 0.95) -> Gain | None:
         return None
     variance, df = float(effects.covariance[arm, arm]), float(effects.df[arm])
     unit = float(effects.noise[arm] + effects.noise[effects.baseline])
+    unit += 2.0 * effects.shared.variance * TUNED_N / TUNED_BLOCKS
     reach = anytime_reach(variance, df, unit, level)
     return None if reach is None else _gain(float(effects.mean[arm]), reach)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from policies.estimators.cells import CellSums, add_counts, arm_view
 from policies.estimators.effects import arm_effects
 from policies.estimators.tau import tau_of
@@ -83,7 +85,8 @@ def _tau(cell: CellSums) -> float | None:
 def _gains(
     class_id: ClassId, arms: Sequence[Arm], sums: Mapping[ArmId, CellSums]
 ) -> dict[ArmId, tuple[float, float, float]]:
-    effects = arm_effects(arm_view(class_id, arms, [(1.0, sums)]))
+    view = arm_view(class_id, arms, [(1.0, sums)])
+    effects = arm_effects(view, blocks=np.zeros(len(view.n), dtype=np.int64))
     gains: dict[ArmId, tuple[float, float, float]] = {}
     for index, arm in enumerate(arms):
         gain = None if arm.baseline else fixed_sample_gain(effects, index)

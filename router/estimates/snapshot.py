@@ -24,6 +24,7 @@ from policies.estimators.pooling import (
     priors,
     rest_of,
 )
+from policies.estimators.shared import NOTHING_SHARED, Shared
 from policies.estimators.verdict import (
     MARGIN,
     Ended,
@@ -278,13 +279,14 @@ class SnapshotBuilder:
         judged = _Judged(told, effects, grouped.sums[:, 0].sum(axis=0), by_load)
         yield
         cells = yield from self._cells(class_id, grouped, window, judged)
-        parts = self._parts(keys, grouped, views) if len(keys) > 1 else {}
+        parts = self._parts(keys, grouped, views, effects.shared) if len(keys) > 1 else {}
         return ClassSnapshot(class_id, views[0], cells, parts, bands, split, series)
 
     def _effects(self, class_id: ClassId, grouped: Grouped) -> ArmEffects:
         n, total, total_sq = (grouped.sums[:, figure] for figure in range(3))
         nothing = np.zeros(len(self._arms))
-        return arm_effects(ArmView(class_id, self._arms, n, total, total_sq, nothing, nothing))
+        view = ArmView(class_id, self._arms, n, total, total_sq, nothing, nothing)
+        return arm_effects(view, blocks=grouped.block)
 
     def _cells(
         self, class_id: ClassId, grouped: Grouped, window: _Window, judged: _Judged
@@ -409,12 +411,22 @@ class SnapshotBuilder:
             views.append(view)
         return views
 
+    def _groups(self, grouped: Grouped, shared: Shared = NOTHING_SHARED) -> Groups:
+        """Args: `shared` is for gains; between groups served at the same time it cancels."""
+        return groups_of(
+            grouped.sums, grouped.starts, self._baseline, blocks=grouped.block, shared=shared
+        )
+
     def _parts(
-        self, keys: Sequence[SegmentId], grouped: Grouped, views: Sequence[ArmView]
+        self,
+        keys: Sequence[SegmentId],
+        grouped: Grouped,
+        views: Sequence[ArmView],
+        shared: Shared,
     ) -> dict[SegmentId, PartSnapshot]:
-        groups = groups_of(grouped.sums, grouped.starts, self._baseline)
+        groups = self._groups(grouped)
         apart = differences(groups, rest_of(groups), self._segment_level)
-        own = self._summaries(groups, apart, views)
+        own = self._summaries(self._groups(grouped, shared), apart, views)
         return {key: part for key, part in zip(keys, own, strict=True) if key}
 
     def _summaries(
@@ -451,13 +463,14 @@ class SnapshotBuilder:
             return {}
         keys = [POOLED, *found.keys(split=True)]
         grouped = found.gathered.grouped(keys, grouping(keys, split=True))
-        groups = groups_of(grouped.sums, grouped.starts, self._baseline)
+        groups = self._groups(grouped)
         sides = [
             [i for i, key in enumerate(keys) if key.endswith(COPYING) is copying]
             for copying in (True, False)
         ]
         level = 1.0 - _ALPHA / (classes * max(len(self._arms) - 1, 1))
-        both = joined(groups, sides)
+        shared = self._effects(class_id, grouped).shared
+        both = joined(self._groups(grouped, shared), sides)
         apart = differences(joined(groups, sides[:1]), joined(groups, sides[1:]), level)[0]
         bands = dict(
             zip(

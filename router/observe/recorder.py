@@ -217,9 +217,11 @@ def _trial(
         outcome.valid,
         outcome.truncated,
         outcome.valid is None or _by_chance(decision),
+        _might_have_gone_elsewhere(decision),
     )
 
 
+_SENT = frozenset((PINNED, WISHED, OFF))
 _CHOSEN = frozenset((PINNED, WISHED, TRIED, OFF))
 _FOR_ALL = frozenset((NO_SERVER, QUARANTINED, LOSSY))
 """Reasons that hold for all requests of a class alike."""
@@ -232,3 +234,18 @@ def _by_chance(decision: Decision) -> bool:
     not serve, are of a kind of their own.
     """
     return decision.policy not in _CHOSEN and _FOR_ALL.issuperset(decision.excluded.values())
+
+
+def _might_have_gone_elsewhere(decision: Decision) -> bool:
+    """Whether neither somebody's wish nor what it demands has left one arm only.
+
+    A tenant that is pinned to a pool, or whose requests one engine alone serves, asks for what it
+    asks for wherever it goes: that would be put down to the pool. Sides of experiments and those
+    held out are drawn by lot.
+    """
+    if decision.policy in _SENT:
+        return False
+    excluded = decision.excluded
+    if not excluded or _FOR_ALL.issuperset(excluded.values()):
+        return True
+    return sum(arm_id not in excluded for arm_id in decision.probabilities) > 1

@@ -20,7 +20,8 @@ from bench.verify_statistics import (
     first_verdict,
     learning,
 )
-from policies.estimators.verdict import Verdict, fixed_sample_gain
+from policies.estimators.effects import arm_effects
+from policies.estimators.verdict import Verdict, fixed_sample_gain, gain_of
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,29 @@ def test_where_no_arm_differs_few_are_ever_judged(world: World, seeds: int) -> N
 
 def test_the_interval_of_one_look_would_break_the_promise() -> None:
     """The same measure sees what it is for: over 20 % of arms, where 400 seeds gave about 40 %."""
-    assert false_verdicts(SAME, 12, fixed_sample_gain).any(axis=2).mean() > 0.2
+    shown = false_verdicts(SAME, 12, fixed_sample_gain, arm_effects)
+    assert shown.any(axis=2).mean() > 0.2
+
+
+def test_what_answers_of_one_moment_share_is_no_finding() -> None:
+    """Arms that do not differ, whose servers are some 5 % apart in each block of two minutes.
+
+    At most 5 % of arms are ever judged, and two standard errors, 2 sqrt(0.05 * 0.95 / 60).
+    """
+    world = replace(SAME, shared=0.05)
+    assert false_verdicts(world, 60).any(axis=2).mean() <= 0.05 + 0.056
+
+
+def test_taken_as_independent_they_would_be_one() -> None:
+    """The same measure: over 20 % of arms at 10 %, where 25 seeds gave about 60 %."""
+    shown = false_verdicts(replace(SAME, shared=0.1), 12, gain_of, arm_effects)
+    assert shown.any(axis=2).mean() > 0.2
+
+
+def test_the_truth_is_inside_whatever_they_share() -> None:
+    """Arms that differ: 95 % are covered at all 100 looks, less two standard errors of 40 seeds."""
+    held = coverage(World(((1000, EFFECTS),), shared=0.1), 40)
+    assert held.always.mean() >= 0.95 - 0.069
 
 
 @pytest.mark.parametrize("thompson", [False, True])
@@ -56,25 +79,25 @@ def test_the_truth_is_inside_at_every_look(*, thompson: bool) -> None:
 
 
 def test_a_large_effect_is_shown_soon() -> None:
-    """An effect of -0.4 at noise 0.3 is a gain by 40 observations a side in 90 % of seeds or more.
+    """An effect of -0.4 at noise 0.3 is a gain by 60 observations a side in 90 % of seeds or more.
 
-    At 40 the effect is 6 standard errors and the interval 3.2: no tolerance is needed.
+    They are those of one block, of which nobody knows yet what its answers share.
     """
     first = first_verdict(World(((150, (0.0, -0.4)),)), 100)
     soon = [
-        word is Verdict.GAIN and n <= 40
+        word is Verdict.GAIN and n <= 60
         for word, n in zip(first.word, first.n.tolist(), strict=True)
     ]
     assert np.mean(soon) >= 0.9
 
 
 def test_no_difference_follows_the_same_sequence() -> None:
-    """Less noisy arms (0.1) that do not differ are said not to within 1,200 requests.
+    """Less noisy arms (0.1) that do not differ are said not to within 2,400 requests.
 
-    The reach of 3.3 standard errors falls below the margin of 0.05 at 87 observations a side; a
-    gain or a loss before that may come in 5 % of seeds, 3 of 20 at two standard errors.
+    That takes some ten blocks, until what their answers share is known to be little; a gain or a
+    loss before that may come in 5 % of seeds, 3 of 20 at two standard errors.
     """
-    first = first_verdict(World(((1200, (0.0, 0.0)),), sd=0.1), 20)
+    first = first_verdict(World(((2400, (0.0, 0.0)),), sd=0.1), 20)
     assert first.word.count(Verdict.NO_DIFFERENCE) >= 17
     assert np.median(first.n) >= 80
 

@@ -28,10 +28,12 @@ class StoreRelay:
         self.cuts = 0
         self.connections = 0
         self.url = ""
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         self.connections += 1
+        self._writers.add(writer)
         below = await asyncio.open_connection("127.0.0.1", self._port)
         with suppress(OSError, ExceptionGroup):
             async with asyncio.TaskGroup() as group:
@@ -41,6 +43,12 @@ class StoreRelay:
             end.close()
             with suppress(OSError):
                 await end.wait_closed()
+        self._writers.discard(writer)
+
+    def drop(self) -> None:
+        """Ends all connections; from Python 3.12 on a server is closed only then."""
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_READ):
@@ -90,4 +98,5 @@ async def store_relay(
     finally:
         relay.open.set()
         server.close()
+        relay.drop()
         await server.wait_closed()

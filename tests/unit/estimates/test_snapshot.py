@@ -304,7 +304,7 @@ def test_the_interval_of_one_look_is_the_narrower() -> None:
         for arm, s in ((PLAIN, 0.04), (FAST, 0.02))
         for i in range(40)
     ]
-    compared = cell(build({0: sums(*many)})).comparison
+    compared = cell(build({ago: sums(*many) for ago in range(3)})).comparison
     assert compared is not None
     assert compared.gain is not None
     assert compared.gain_once is not None

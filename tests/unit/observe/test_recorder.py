@@ -15,7 +15,7 @@ from policies.types import ArmId, SpecUsage, Status, Trial
 from router.estimates.history import History
 from router.estimates.layout import month_of, slot_at
 from router.estimates.writer import Writer
-from router.experiments.placing import HELD_OUT, PINNED, TRIED, WISHED
+from router.experiments.placing import HELD_OUT, OFF, PINNED, TRIED, WISHED
 from router.observe.decision_log import DecisionLog
 from router.observe.metrics import Metrics
 from router.observe.recorder import Recorder, trial_of
@@ -204,6 +204,29 @@ def test_structure_is_compared_where_chance_alone_chose_the_pool(
     made = replace(decision(FAST, excluded=excluded), policy=policy)
     trial = trial_of(context(), made, outcome(valid=True, truncated=False))
     assert trial.by_chance is by_chance
+
+
+@pytest.mark.parametrize(
+    ("policy", "excluded", "compared"),
+    [
+        ("net_gain", {}, True),
+        (HELD_OUT, {}, True),
+        (TRIED, {}, True),
+        ("net_gain", {PLAIN: NO_SERVER}, True),
+        ("net_gain", {PLAIN: NOT_ITS_POOL}, False),
+        (PINNED, {}, False),
+        (WISHED, {}, False),
+        (OFF, {}, False),
+    ],
+)
+def test_costs_are_compared_of_requests_that_might_have_gone_elsewhere(
+    policy: str,
+    excluded: dict[ArmId, str],
+    compared: bool,  # noqa: FBT001
+) -> None:
+    """What is sent to one pool by a wish, or because no other serves it, is of a kind of its own."""
+    made = replace(decision(FAST, excluded=excluded), policy=policy)
+    assert trial_of(context(), made, outcome()).compared is compared
 
 
 def test_the_wait_for_a_place_counts_for_no_arm() -> None:

@@ -202,6 +202,14 @@ def test_an_answer_that_was_not_drawn_is_counted_and_not_compared() -> None:
     assert found == {"checked": 1, "invalid": 1, "finished": 1}
 
 
+def test_an_answer_that_somebody_sent_there_is_compared_with_no_other() -> None:
+    """It has its durations, and no cost that arms would be judged by."""
+    compared, sent = (increments(replace(TRIAL, compared=is_), 53) for is_ in (True, False))
+    costs = {name for name in compared if name.startswith("y.")}
+    assert costs
+    assert sent == {"sent": 1} | {k: v for k, v in compared.items() if k not in costs}
+
+
 def test_steps_counted_in_a_stream_stay_apart() -> None:
     """So that mixing them with an engine's own records can be seen."""
     sums = with_spec(source=Source.STREAM, drafted=None, accepted=None, accepted_per_step=None)
