@@ -23,6 +23,7 @@ from bench import (
     verify_attribution,
     verify_brake,
     verify_bytes,
+    verify_choice,
     verify_closed_loop,
     verify_coverage,
     verify_engines,
@@ -115,6 +116,11 @@ SECTIONS: dict[str, Section] = {
         "Coverage: tau, quantiles, tails and gain under changes of load and adaptive shares",
         "python -m bench.verify_coverage --seeds 500",
         lambda: verify_coverage.tables(500),
+    ),
+    "choice": Section(
+        "Choice: what is shown as gain of pools that do not differ, as the policy picks the moment",
+        "python -m bench.verify_choice --requests 3000 --seeds 4",
+        lambda: verify_choice.tables(3000, 4),
     ),
     "policies": Section(
         "Policies: what they gain in the simulated worlds",

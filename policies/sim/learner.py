@@ -48,10 +48,12 @@ class Learner:
         expected: Expectations | None = None,
         half_life_s: float = HALF_LIFE_S,
         holdout: float = 0.0,
+        arms: tuple[Arm, ...] | None = None,
     ) -> None:
+        """Args: `arms` are those of the world, unless its pools are called something else."""
         self.held_out: set[int] = set()
         """Numbers of the requests that went to the baseline whatever the policy would have said."""
-        self._arms = arms_of(spec)
+        self._arms = arms_of(spec) if arms is None else arms
         self._base = next(index for index, arm in enumerate(self._arms) if arm.baseline)
         self._policy = policy
         self._rng = np.random.default_rng((seed, 77))
