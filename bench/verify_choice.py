@@ -3,10 +3,10 @@
 Usage: python -m bench.verify_choice [--requests 3000] [--seeds 4]
 
 Two pools of one plain server each, of the same kind, in the product's worlds: whatever gain is
-shown is none. Once each request goes to either by a coin, once where the default policy sends it. The
-estimate is that of a snapshot, by blocks of two minutes and kinds of cost. In the last rows it is
-also by the pool that the policy preferred for the request, and how clearly: within such a stratum
-chance alone decides, so nothing of the choice is left, and little of the data.
+shown is none. Once each request goes to either by a coin, once where the default policy sends it.
+The estimate is that of a snapshot, by blocks of two minutes and kinds of cost, and in the last rows
+by the pool that the policy preferred for the request, and how clearly: within such a stratum chance
+alone decides, so nothing of the choice is left.
 """
 
 from __future__ import annotations

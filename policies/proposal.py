@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
+
+from policies.types import ArmId
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -12,6 +16,7 @@ if TYPE_CHECKING:
     from policies.types import FloatArray
 
 _ROUNDING = 1e-12
+_CLEAR = (0.6, 0.9)
 
 
 def masked(probabilities: FloatArray, eligible: NDArray[np.bool_], fallback: int) -> FloatArray:
@@ -95,3 +100,26 @@ def draw(p: FloatArray, u: float) -> int:
     cumulative = np.cumsum(p)
     index = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
     return index if index < len(p) else int(np.flatnonzero(p)[-1])
+
+
+def lean_of(arms: Sequence[ArmId], p: Sequence[float]) -> str:
+    """Name where a proposal leans: which arm it prefers, and how clearly.
+
+    Among requests of one lean chance alone decides between arms, as far as it is told: what led the
+    policy to prefer one is the same for all of them (Rosenbaum and Rubin 1983, stratifying by the
+    propensity). The bounds are a judgement: a policy that explores prefers an arm clearly or not.
+
+    Args:
+        arms: Their ids.
+        p: Probability of each.
+
+    Example:
+        >>> names = [ArmId("plain"), ArmId("fast")]
+        >>> lean_of(names, [0.02, 0.98]) == lean_of(names, [0.05, 0.95])
+        True
+        >>> lean_of(names, [0.02, 0.98]) == lean_of(names, [0.3, 0.7])
+        False
+    """
+    most = max(p)
+    clearly = sum(most >= bound for bound in _CLEAR)
+    return f"x{crc32(arms[list(p).index(most)].encode()) & 0xFFFF:04x}{clearly}"

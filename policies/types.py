@@ -102,6 +102,8 @@ class Trial:
     """Whether it might have gone to any arm: nobody chose one, and nothing about it forbade one."""
     compared: bool = True
     """Whether it might have gone to another arm than it did: else its time says nothing of arms."""
+    lean: str = ""
+    """Where a policy leaned that looks at the moment (`policies.proposal.lean_of`); else empty."""
 
 
 @dataclass(frozen=True, slots=True)

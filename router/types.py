@@ -157,6 +157,8 @@ class Decision:
     drawn: bool = True
     """False where nothing was left to chance: it was settled before, or the tenant is not explored
     with. Nothing can be said then of how it could have gone otherwise."""
+    lean: str = ""
+    """Where a policy leaned that looks at the moment; empty where none looked."""
 
 
 class AttemptEnd(StrEnum):

@@ -21,6 +21,7 @@ from policies.estimators.increments import (
     FIXED_POINT,
     LATENCIES,
     MAX_HISTOGRAM,
+    MOMENT,
     REPEATS,
     STEP_FIELDS,
     STRUCTURE,
@@ -48,8 +49,8 @@ _PLAIN = frozenset(
 )
 _HISTOGRAMS = frozenset((*LATENCIES, *WHOLE.values()))
 _LARGEST = 2**62
-_LOGS = ("y.", "t.")
-"""Begin the names of families of log costs and of log times."""
+_LOGS = ("y.", "t.", f"{MOMENT}.")
+"""Begin the names of families of log costs, of log times, and of log costs by moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class CellSums:
         log_cost: Kind of stratum to its sums.
         log_time: The same of single times (`policies.estimators.times`), where they were asked for.
         ignored: Fields that were unknown or could not be true.
+        moment_cost: Log costs by kind and moment: what gains are shown from.
     """
 
     plain: Mapping[str, int] = field(default_factory=dict)
@@ -80,6 +82,7 @@ class CellSums:
     log_cost: Mapping[str, LogCostSums] = field(default_factory=dict)
     log_time: Mapping[str, LogCostSums] = field(default_factory=dict)
     ignored: int = 0
+    moment_cost: Mapping[str, LogCostSums] = field(default_factory=dict)
 
     @classmethod
     def of(cls, counts: Counts) -> CellSums:
@@ -98,7 +101,7 @@ class CellSums:
                 ignored += 1
             elif value or place[0].startswith(_LOGS):
                 families.setdefault(place[0], {})[place[1]] = value
-        logs: dict[str, dict[str, LogCostSums]] = {"y": {}, "t": {}}
+        logs: dict[str, dict[str, LogCostSums]] = {"y": {}, "t": {}, MOMENT: {}}
         for family in [name for name in families if name.startswith(_LOGS)]:
             sums = families.pop(family)
             cost = LogCostSums(*(int(sums.get(part, -_LARGEST)) for part in ("n", "s", "q")))
@@ -111,7 +114,9 @@ class CellSums:
             name: {int(key): value for key, value in family.items()}
             for name, family in families.items()
         }
-        return cls(plain, buckets.pop("hist", {}), buckets, logs["y"], logs["t"], ignored)
+        return cls(
+            plain, buckets.pop("hist", {}), buckets, logs["y"], logs["t"], ignored, logs[MOMENT]
+        )
 
     @property
     def n(self) -> int:
@@ -231,6 +236,7 @@ def add(a: CellSums, b: CellSums) -> CellSums:
         _added(a.log_cost, b.log_cost),
         _added(a.log_time, b.log_time),
         a.ignored + b.ignored,
+        _added(a.moment_cost, b.moment_cost),
     )
 
 
@@ -255,7 +261,12 @@ def _place(name: str) -> tuple[str, str | int] | None:
         digits = rest.isascii() and rest.isdecimal() and str(int(rest)) == rest
         return (family, int(rest)) if digits and int(rest) <= most else None
     kind, _, part = rest.partition(".")
-    good = family in ("y", "t") and kind.isascii() and kind.isalnum() and part in ("n", "s", "q")
+    good = (
+        family in ("y", "t", MOMENT)
+        and kind.isascii()
+        and kind.isalnum()
+        and part in ("n", "s", "q")
+    )
     return (f"{family}.{kind}", part) if good else None
 
 
@@ -282,6 +293,8 @@ def arm_view(
     class_id: ClassId,
     arms: Sequence[Arm],
     blocks: Sequence[tuple[float, Mapping[ArmId, CellSums]]],
+    *,
+    by_moment: bool = False,
 ) -> ArmView:
     """Lay the cells of a class out by stratum and arm.
 
@@ -291,6 +304,7 @@ def arm_view(
         blocks: Stretches of time, each with its weight (`policies.estimators.window`) and the sums
             of its arms. A block of weight 0 is left out. Each block and kind of log cost becomes a
             stratum.
+        by_moment: Whether each moment of a kind is one too, as for gains that people are shown.
 
     Returns:
         The view; `served` counts requests that ended well, `failed` those that failed. Rejected and
@@ -316,7 +330,7 @@ def arm_view(
                 continue
             outcome[0, column] += weight * cell.count(Status.OK)
             outcome[1, column] += weight * cell.count(Status.FAILED)
-            for kind, cost in cell.log_cost.items():
+            for kind, cost in (cell.moment_cost if by_moment else cell.log_cost).items():
                 row = strata.setdefault(kind, np.zeros((3, len(arms))))
                 row[:, column] = (cost.n, cost.s / FIXED_POINT, cost.q / FIXED_POINT)
         rows.extend(weight * strata[kind] for kind in sorted(strata))

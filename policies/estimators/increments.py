@@ -38,6 +38,7 @@ field                  sum of
 `queue.<i>` `over.<i>` the same, of the wait for a place and of what the router added
 `y.<kind>.n/.s/.q`     log costs: number, sum and sum of squares in millionths; of requests that
                        might have gone to another arm
+`m.<kind>…`            the same by moment: the kind, and where the policy leaned
 =====================  ===========================================================================
 
 Everything but `n` and `status` comes from requests that ended well.
@@ -46,6 +47,7 @@ Everything but `n` and `status` comes from requests that ended well.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -69,6 +71,10 @@ if TYPE_CHECKING:
 
 FIXED_POINT = 1_000_000
 """Log costs are stored in millionths; the rounding is far below their noise."""
+
+MOMENT = "m"
+"""Family of the fields of log costs by moment."""
+_MOMENTS = f"{MOMENT}."
 
 MAX_HISTOGRAM = 64
 """Longest draft whose histogram is stored."""
@@ -170,7 +176,15 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
         sums[number] = effects[number] = 1
         sums[total] = effects[total] = round(y * FIXED_POINT)
         sums[total_sq] = effects[total_sq] = round(y * y * FIXED_POINT)
+        for field, of in zip(_moment_fields(kind, trial.lean), _COST[kind], strict=True):
+            sums[field] = effects[field] = sums[of]
     return sums, effects
+
+
+@lru_cache(maxsize=1024)
+def _moment_fields(kind: str, lean: str) -> tuple[str, str, str]:
+    stem = f"{MOMENT}.{kind}{lean}"
+    return f"{stem}.n", f"{stem}.s", f"{stem}.q"
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:
@@ -180,7 +194,9 @@ def effect_fields(sums: Counts) -> dict[str, int]:
         >>> effect_fields({"n": 1, "status.ok": 1, "tokens": 9, "y.s.n": 1, "ttft.7": 1})
         {'n': 1, 'status.ok': 1, 'y.s.n': 1}
     """
-    return {name: value for name, value in sums.items() if name in _EFFECTS}
+    return {
+        name: value for name, value in sums.items() if name in _EFFECTS or name.startswith(_MOMENTS)
+    }
 
 
 def _add_structure(sums: dict[str, int], effects: dict[str, int], trial: Trial) -> None:

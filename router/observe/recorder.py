@@ -218,6 +218,7 @@ def _trial(
         outcome.truncated,
         outcome.valid is None or _by_chance(decision),
         _might_have_gone_elsewhere(decision),
+        decision.lean,
     )
 
 

@@ -82,6 +82,7 @@ class Chooser:
             return self._only(scope.forced, excluded, scope.why)
         part = part_of(segment, classification.copy_ratio)
         loads = prefix = moment = None
+        lean = ""
         if plan.prepared is None:
             odds = plan.odds(classification.class_id, part, excluded)
         else:
@@ -89,10 +90,11 @@ class Chooser:
             prospects = self._fleet.prospects(prefix)
             moment = moment_of(request, classification.class_id, part, prospects)
             odds, loads = plan.odds_at(moment, excluded), moment.load
+            lean = odds.lean
         if not scope.rights.explore:
             preferred = max(odds.arms, key=odds.probabilities.__getitem__)
             settled = self._only(preferred, excluded, plan.policy)
-            return replace(settled, loads=loads, prefix=prefix, moment=moment)
+            return replace(settled, loads=loads, prefix=prefix, moment=moment, lean=lean)
         arm_id = odds.at(self._uniform())
         return Decision(
             arm_id=arm_id,
@@ -104,6 +106,7 @@ class Chooser:
             loads=loads,
             prefix=prefix,
             moment=moment,
+            lean=lean,
         )
 
     def _may(self, arm_id: ArmId, excluded: Mapping[ArmId, str]) -> bool:

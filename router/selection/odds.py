@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 import numpy as np
 
-from policies.proposal import masked
+from policies.proposal import lean_of, masked
 from policies.types import Arm, ArmId, Proposal
 
 _ADDED_IN_A_ROW = 7
@@ -32,6 +32,8 @@ class Odds:
     """Those that can be drawn."""
     cumulative: tuple[float, ...]
     """Of `arms`, increasing."""
+    lean: str
+    """Where they lean (`policies.proposal.lean_of`)."""
 
     @classmethod
     def of(cls, proposal: Proposal, arms: tuple[Arm, ...], excluded: Collection[ArmId]) -> Odds:
@@ -50,6 +52,7 @@ class Odds:
             dict(zip(names, p, strict=True)),
             tuple(compress(names, p)),
             tuple(compress(accumulate(p), p)),
+            lean_of(names, p),
         )
 
     def at(self, u: float) -> ArmId:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from policies.estimators.cells import CellSums
 from policies.estimators.histogram import bucket
 from policies.estimators.increments import STRUCTURE, effect_fields, increments
 from policies.types import ArmId, ClassId, Source, SpecUsage, Status, Trial
@@ -34,6 +35,7 @@ def test_the_worked_example_in_full() -> None:
         "hist.0": 39, "hist.1": 1, "hist.3": 3, "alpha.accepted": 10, "alpha.early": 40,
         f"ttft.{bucket(0.2)}": 1, f"tpot.{bucket(0.02)}": 1, f"e2e.{bucket(1.24)}": 1,
         "y.s.n": 1, "y.s.s": round(y * 1e6), "y.s.q": round(y * y * 1e6),
+        "m.s.n": 1, "m.s.s": round(y * 1e6), "m.s.q": round(y * y * 1e6),
     }  # fmt: skip
     assert expected == increments(TRIAL, 53)
 
@@ -205,9 +207,19 @@ def test_an_answer_that_was_not_drawn_is_counted_and_not_compared() -> None:
 def test_an_answer_that_somebody_sent_there_is_compared_with_no_other() -> None:
     """It has its durations, and no cost that arms would be judged by."""
     compared, sent = (increments(replace(TRIAL, compared=is_), 53) for is_ in (True, False))
-    costs = {name for name in compared if name.startswith("y.")}
+    costs = {name for name in compared if name.startswith(("y.", "m."))}
     assert costs
     assert sent == {"sent": 1} | {k: v for k, v in compared.items() if k not in costs}
+
+
+def test_costs_are_kept_by_where_the_policy_leaned_as_well() -> None:
+    """So that a pool which is preferred at its better moments is compared at the same ones."""
+    sums = increments(replace(TRIAL, lean="x1a2b2"), 53)
+    assert [sums[f"m.sx1a2b2.{figure}"] for figure in "nsq"] == [
+        sums[f"y.s.{figure}"] for figure in "nsq"
+    ]
+    assert effect_fields(sums).keys() >= {"m.sx1a2b2.n", "y.s.n"}
+    assert set(CellSums.of(sums).moment_cost) == {"sx1a2b2"}
 
 
 def test_steps_counted_in_a_stream_stay_apart() -> None:
@@ -244,5 +256,6 @@ def test_the_fields_of_effects_are_those_an_arm_view_reads() -> None:
     sums = increments(TRIAL, 53)
     small = effect_fields(sums)
     steps = {"steps", "steps.tokens"}
-    assert set(small) == {"n", "status.ok", "y.s.n", "y.s.s", "y.s.q"} | steps
+    costs = {f"{family}.s.{figure}" for family in "ym" for figure in "nsq"}
+    assert set(small) == {"n", "status.ok"} | costs | steps
     assert small.items() <= sums.items()
