@@ -100,6 +100,9 @@ class Trial:
     """Whether such an answer was cut at the limit of length."""
     by_chance: bool = True
     """Whether it might have gone to any arm: nobody chose one, and nothing about it forbade one."""
+    abandoned: bool = False
+    """It was aborted while somebody waited for it: its client left, or another server overtook it.
+    Whoever was turned away by a full arm did not wait."""
 
 
 @dataclass(frozen=True, slots=True)
