@@ -26,9 +26,10 @@ counts as no difference."""
 LEAST_MET = 5.0
 """Fewer requests of the baseline at the same time are none. Judgement: as for other verdicts."""
 
-_PRIOR_PAIRS = 10.0
-"""What the difference over all times counts for, in pairs of the same time. Judgement: as much as
-the prior of a failure probability (`policies.expected.FAILURE_PRIOR`)."""
+_PRIOR_PAIRS = 5.0
+"""What the difference over all times counts for. Judgement: as much as five requests of the
+baseline at the same time, or ten of either, as the prior of a failure probability is worth
+(`policies.expected.FAILURE_PRIOR`)."""
 
 _MOST = 1e12
 
@@ -41,7 +42,8 @@ class Excess:
         value: Difference of shares, within -1..1; 0 for the baseline and where nothing is met.
         low: Lower bound; -1 where nothing is met.
         met: Requests of the baseline in the strata that both have.
-        pairs: What these strata are worth, in pairs of one request of each side, halved.
+        pairs: What these strata are worth: `W` below. Where the baseline is a mere control, its
+            requests; where both have as many, half of them.
     """
 
     value: FloatArray
@@ -122,7 +124,7 @@ def of_the_same_time(ended: FloatArray, baseline: int) -> tuple[FloatArray, Floa
 
     Each arm keeps the number of its requests, and gets the share that failed::
 
-        p' = p + k (p0 + excess - p)        k = pairs / (pairs + 10)
+        p' = p + k (p0 + excess - p)        k = pairs / (pairs + 5)
 
     with p and p0 over all times: the baseline's share and what the arm failed beyond it at the same
     time. Where they hardly met, what the arm has shown at other times stands. Answers that were
@@ -142,7 +144,7 @@ def of_the_same_time(ended: FloatArray, baseline: int) -> tuple[FloatArray, Floa
         ...                    [[27.0, 513.0], [3.0, 57.0], [0.0, 0.0]]])
         >>> served, failed = of_the_same_time(outage, 0)
         >>> (failed / (served + failed)).round(3)
-        array([0.005, 0.014])
+        array([0.005, 0.01 ])
     """
     ended = _sound(ended)
     failed, answered = ended[..., 1, :], ended[..., :2, :].sum(axis=-2)
@@ -170,7 +172,8 @@ def abandoned_beyond(ended: FloatArray, baseline: int) -> FloatArray:
     n = ended.sum(axis=-2)
     found = excess(ended[..., 2, :], n, baseline)
     surely = np.where(found.met >= LEAST_MET, np.clip(found.low, 0.0, 1.0), 0.0)
-    return surely * n.sum(axis=-2)
+    beyond: FloatArray = surely * n.sum(axis=-2)
+    return beyond
 
 
 def _sound(counts: FloatArray) -> FloatArray:
