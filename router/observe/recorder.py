@@ -190,7 +190,8 @@ def _trial(
 ) -> Trial:
     fell_back = outcome.served_by not in (None, decision.arm_id)
     if fell_back or outcome.status is not OK:
-        status, abandoned = outcome.status, outcome.status is Status.ABORTED
+        status = outcome.status
+        abandoned = status is Status.ABORTED and not outcome.held
         if fell_back:
             status, abandoned = _after_fallback(decision, outcome)
         return Trial(

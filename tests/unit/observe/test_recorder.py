@@ -94,6 +94,12 @@ def test_anything_else_teaches_only_how_it_ended(result: Outcome, expected: Stat
     )
 
 
+def test_who_held_an_answer_up_did_not_wait_for_it() -> None:
+    """It was cut off because its client read too slowly."""
+    trial = trial_of(context(), decision(FAST), outcome(Status.ABORTED, held=True))
+    assert (trial.status, trial.abandoned) == (Status.ABORTED, False)
+
+
 @pytest.mark.parametrize(
     ("ends", "expected"),
     [
