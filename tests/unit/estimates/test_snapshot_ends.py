@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
 
 from policies.cost import typical_tokens
 from policies.estimators.cells import increments
+from policies.estimators.series import BlockSum
 from policies.estimators.verdict import Verdict
 from policies.expected import failure_posterior
 from policies.types import ArmId, Status, Trial
+from router.estimates.detector import Found
+from router.estimates.drifts import Detector, never
 from router.estimates.layout import BLOCK_S, Cells, merge_cells
 from router.estimates.reader import Past
 from router.estimates.snapshot import ClassSnapshot, SnapshotBuilder
@@ -46,7 +49,9 @@ def ended(arm: ArmId, status: Status) -> Trial:
     return Trial(CHAT, arm, status, streamed=True, propensity=0.5, abandoned=left)
 
 
-def snapshot(blocks: Iterable[Iterable[tuple[Trial, SegmentId]]]) -> ClassSnapshot:
+def snapshot(
+    blocks: Iterable[Iterable[tuple[Trial, SegmentId]]], detect: Detector = never
+) -> ClassSnapshot:
     """Of requests by block, oldest first, each of a part."""
     kept: dict[int, Cells] = {}
     for index, requests in enumerate(blocks):
@@ -55,7 +60,7 @@ def snapshot(blocks: Iterable[Iterable[tuple[Trial, SegmentId]]]) -> ClassSnapsh
             sums = increments(trial, typical_tokens(CHAT))
             for into in {POOLED, part}:
                 merge_cells(cells, {(trial.arm_id, CHAT, into): sums})
-    builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=1.10)
+    builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=1.10, detect=detect)
     built = builder.build(Past(kept, NOW_BLOCK, frozenset(kept)), (NOW_BLOCK + 1.0) * BLOCK_S)
     return built.classes[CHAT]
 
@@ -70,14 +75,20 @@ def compared(known: ClassSnapshot) -> Comparison:
 Draw = Callable[[ArmId, int, np.random.Generator], Trial]
 
 
-def world(seed: int, draw: Draw, *, share: Callable[[int], float] = lambda _: 0.5) -> ClassSnapshot:
+def world(
+    seed: int,
+    draw: Draw,
+    *,
+    share: Callable[[int], float] = lambda _: 0.5,
+    detect: Detector = never,
+) -> ClassSnapshot:
     """Requests that go to the fast arm by a share, block by block."""
     rng = np.random.default_rng(seed)
     blocks = []
     for block in range(BLOCKS):
         arms = [FAST if rng.random() < share(block) else PLAIN for _ in range(PER_BLOCK)]
         blocks.append([(draw(arm, block, rng), POOLED) for arm in arms])
-    return snapshot(blocks)
+    return snapshot(blocks, detect)
 
 
 def moved(block: int) -> float:
@@ -104,6 +115,26 @@ def test_an_outage_of_all_is_no_loss_of_the_arm_that_had_the_traffic() -> None:
     plain, fast = np.mean(believed, axis=0)
     assert np.mean(counted) > 0.08
     assert fast - plain < 0.03
+
+
+def test_after_a_change_both_sides_count_since_then() -> None:
+    """An outage of both began when the arm changed: the baseline's good time before is no bar."""
+
+    def changed(series: Sequence[BlockSum]) -> Found | None:
+        since = NOW_BLOCK + 1 - BLOCKS // 2
+        return Found(since, 0.0, -0.1) if series[0].block < since else None
+
+    def draw(arm: ArmId, block: int, rng: np.random.Generator) -> Trial:
+        if rng.random() < (0.0 if block < BLOCKS // 2 else 0.4):
+            return ended(arm, Status.FAILED)
+        return served(arm, rng, faster=0.7)
+
+    for seed in range(5):
+        known = world(seed, draw, detect=changed)
+        fast, plain = known.cells[FAST], known.cells[PLAIN]
+        assert fast.since == (NOW_BLOCK + 1 - BLOCKS // 2) * BLOCK_S
+        assert fast.ended[Status.OK] < 0.5 * plain.ended[Status.OK]
+        assert compared(known).verdict is Verdict.GAIN
 
 
 def test_an_arm_that_fails_by_itself_is_a_loss() -> None:
