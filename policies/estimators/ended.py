@@ -149,12 +149,15 @@ def of_the_same_time(ended: FloatArray, baseline: int) -> tuple[FloatArray, Floa
     ended = _sound(ended)
     failed, answered = ended[..., 1, :], ended[..., :2, :].sum(axis=-2)
     n, hits = answered.sum(axis=-2), failed.sum(axis=-2)
+    left = abandoned_beyond(ended, baseline)
+    if not hits.any():  # as nearly always; there is nothing to compare
+        return n - hits, hits + left
     share = hits / np.where(n > 0.0, n, 1.0)
     fails = excess(failed, answered, baseline)
     trust = fails.pairs / (fails.pairs + _PRIOR_PAIRS)
     moved = trust * (share[..., [baseline]] + fails.value - share)
     hits = np.clip(hits + n * moved, 0.0, n)
-    return n - hits, hits + abandoned_beyond(ended, baseline)
+    return n - hits, hits + left
 
 
 def abandoned_beyond(ended: FloatArray, baseline: int) -> FloatArray:
@@ -169,8 +172,10 @@ def abandoned_beyond(ended: FloatArray, baseline: int) -> FloatArray:
         >>> abandoned_beyond(left, 0).round()
         array([  0., 132.])
     """
-    n = ended.sum(axis=-2)
-    found = excess(ended[..., 2, :], n, baseline)
+    abandoned, n = ended[..., 2, :], ended.sum(axis=-2)
+    if not abandoned.any():
+        return np.zeros_like(n.sum(axis=-2))
+    found = excess(abandoned, n, baseline)
     surely = np.where(found.met >= LEAST_MET, np.clip(found.low, 0.0, 1.0), 0.0)
     beyond: FloatArray = surely * n.sum(axis=-2)
     return beyond
