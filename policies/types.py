@@ -104,6 +104,9 @@ class Trial:
     """Whether it might have gone to another arm than it did: else its time says nothing of arms."""
     lean: str = ""
     """Where a policy leaned that looks at the moment (`policies.proposal.lean_of`); else empty."""
+    abandoned: bool = False
+    """It was aborted while somebody waited for it: its client left, or another server overtook it.
+    Whoever was turned away by a full arm did not wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ __all__ = ["CellSums", "LogCostSums", "add", "add_counts", "arm_view", "incremen
 
 _PLAIN = frozenset(
     (
-        *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "sent", "bad"),
+        *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "sent", "bad", "abandoned"),
         *STRUCTURE,
         *REPEATS,
         *("drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early"),

@@ -30,6 +30,7 @@ field                  sum of
 `repeat.longer`        those longer than the baseline's by more than a tenth
 `repeat.shorter`       the other way round
 `sent`                 requests that could have gone to no other arm: in no log cost
+`abandoned`            of `status.aborted`, those that somebody had waited for
 `held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
 `e2e.<i>`              the same, of streamed answers
@@ -41,7 +42,7 @@ field                  sum of
 `m.<kind>…`            the same by moment: the kind, and where the policy leaned
 =====================  ===========================================================================
 
-Everything but `n` and `status` comes from requests that ended well.
+Everything but `n`, `status` and `abandoned` comes from requests that ended well.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ REPEATS = (
 
 _EFFECTS = frozenset(
     (
-        *("drawn", "drawn.bad"),
+        *("drawn", "drawn.bad", "abandoned"),
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
     )
@@ -154,6 +155,8 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
     """
     sums, effects = {"n": 1, _STATUS[trial.status]: 1}, {"n": 1, _STATUS[trial.status]: 1}
     if trial.status is not OK:
+        if trial.abandoned:
+            sums["abandoned"] = effects["abandoned"] = 1
         return sums, effects
     tokens = known_tokens(trial)
     if tokens is not None:

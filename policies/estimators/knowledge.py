@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from policies.estimators import step_time
 from policies.estimators.breaks import latest_break
+from policies.estimators.ended import abandoned_beyond, of_the_same_time
 from policies.estimators.increments import FIXED_POINT
 from policies.estimators.load import BANDS, MOST, by_band
 from policies.guard import held_back
@@ -27,7 +28,7 @@ COMMON: Final = ClassId("*")
 """Class of the cells that are an arm's, and of no class."""
 
 FIELDS: Final = (
-    "status.ok", "status.failed",
+    "status.ok", "status.failed", "abandoned",
     "y.s.n", "y.s.s", "y.s.q",
     "tokens.n", "tokens",
     "steps.n", "steps.tokens", "steps", "steps.tt", "steps.ts", "steps.ss",
@@ -37,7 +38,7 @@ FIELDS: Final = (
 the totals of steps and their tokens."""
 
 _ENDED, _COST, _OUTPUT, _STEPS, _STREAM = (
-    slice(0, 2), slice(2, 5), slice(5, 7), slice(7, 13), slice(13, 19),
+    slice(0, 3), slice(3, 6), slice(6, 8), slice(8, 14), slice(14, 20),
 )  # fmt: skip
 
 STEP_FIELDS: Final = tuple(
@@ -108,17 +109,16 @@ def belief(
     kept = np.where(ages[:, None] <= since_s, 1.0, _FORGOTTEN) * weight[:, None]
     kept[:, base] = weight
     found = np.einsum("ra,rfa->fa", kept, rows.sums)
-    ended = rows.sums[:, _ENDED].reshape(len(ages), -1)
-    served, failed = (weight @ ended).reshape(2, -1)
-    costs = rows.sums[:, _COST] * kept[:, None, :]
     starts = _strata(ages)
-    strata = np.add.reduceat(costs, starts, axis=0) if len(starts) else costs
+    ended = rows.sums[:, _ENDED]
+    served, failed = of_the_same_time(_added(ended * weight[:, None, None], starts), base)
+    strata = _added(rows.sums[:, _COST] * kept[:, None, :], starts)
     strata = strata / np.array([1.0, FIXED_POINT, FIXED_POINT])[:, None]
     view = ArmView(class_id, arms, strata[:, 0], strata[:, 1], strata[:, 2], served, failed)
     held = {}
     if before is not None:
-        recent = np.exp2(-np.maximum(ages, 0.0) / RECENT_S) @ ended
-        held = held_back(recent.reshape(2, -1), strata.sum(axis=0), base, before)
+        late = np.exp2(-np.maximum(ages, 0.0) / RECENT_S)[:, None, None] * ended
+        held = held_back(_recent(_added(late, starts), base), strata.sum(axis=0), base, before)
     reported, tokens = found[_OUTPUT].sum(axis=1)
     last = float(since_s.min(initial=np.inf))
     return Belief(
@@ -157,6 +157,24 @@ def _strata(ages_s: FloatArray) -> NDArray[np.int64]:
     """First row of each stratum."""
     number = np.floor(ages_s / STRATUM_S)
     return np.flatnonzero(np.diff(number, prepend=np.inf)) if len(number) else np.zeros(0, np.int64)
+
+
+def _added(rows: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
+    """Rows by stratum."""
+    if not len(starts):
+        return rows
+    added: FloatArray = np.add.reduceat(rows, starts, axis=0)
+    return added
+
+
+def _recent(ended: FloatArray, baseline: int) -> FloatArray:
+    """What the guard judges: requests served and failed, shape (2, arms).
+
+    Answers that were abandoned beyond what the baseline's were at the same time have failed.
+    """
+    recent: FloatArray = ended[:, :2].sum(axis=0)
+    recent[1] += abandoned_beyond(ended, baseline)
+    return recent
 
 
 def step_ratios(sums: FloatArray) -> Ratios:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policies.estimators.distributions import student_t_quantile
+from policies.estimators.ended import SURE_Z
 from policies.estimators.tails import TailRatio
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ FAILURE_MARGIN = 0.02
 """Share of requests that an arm may fail beyond the baseline. Judgement: two in a hundred are seen
 by users, and what their answers would have taken is in no duration."""
 
-_FAILURE_Z = 3.3
-"""Of the bounds of both shares: 0.999, since verdicts are looked at again and again."""
+UNMET_MARGIN = 0.5
+"""The same of an arm that the baseline did not meet: only what fails nearly always is then sure to
+be the arm's, for the baseline's requests are of other times."""
 
 TUNED_N = 60.0
 """Observations of each side at which `gain_of` is narrowest against the interval for one look.
@@ -202,9 +204,11 @@ class Ended:
 
 
 def fails_more(arm: Ended, baseline: Ended, margin: float = FAILURE_MARGIN) -> bool:
-    """Whether an arm surely fails more often than the baseline, by more than a margin.
+    """Whether an arm surely fails more often than the baseline, by more than a margin, all in all.
 
-    Both shares have Wilson's bounds (1927, Journal of the American Statistical Association 22).
+    Of requests of different times: where there are some of the same time, `ended.excess` compares
+    those. Both shares have Wilson's bounds (1927, Journal of the American Statistical Association
+    22).
 
     Args:
         arm: How its requests ended.
@@ -222,7 +226,7 @@ def fails_more(arm: Ended, baseline: Ended, margin: float = FAILURE_MARGIN) -> b
 
 def _share(ended: Ended) -> tuple[float, float]:
     """Bounds of the share that failed."""
-    n, z = ended.served + ended.failed, _FAILURE_Z
+    n, z = ended.served + ended.failed, SURE_Z
     if ended.served < 0 or ended.failed < 0 or not n:
         return 0.0, 1.0
     p = ended.failed / n
@@ -237,6 +241,7 @@ def verdict(
     n_baseline: float,
     tails: Sequence[TailRatio | None] = (),
     failing: bool = False,
+    abandoned: bool = False,
     limit: float = TAIL_LIMIT,
     margin: float = MARGIN,
 ) -> Verdict:
@@ -249,8 +254,11 @@ def verdict(
         n_arm: Observations of the arm.
         n_baseline: Observations of the baseline.
         tails: Tail ratios that must not be broken (TTFT, TPOT); None is unknown.
-        failing: Whether the arm fails more often than can be borne (`fails_more`): those it served
-            say nothing about the others, so it is a loss however fast they were.
+        failing: Whether the arm fails more often than can be borne (`ended.excess`): those it
+            served say nothing about the others, so it is a loss however fast they were.
+        abandoned: Whether the arm's answers are abandoned more often than can be borne: they took
+            at least as long as somebody had waited for them, and nobody knows how much longer. So
+            what was measured is too good: a loss is one all the more, and all else is not known.
         limit: A tail whose lower bound is above it is a loss, whatever the mean says.
         margin: Half width of what counts as no difference.
 
@@ -264,6 +272,8 @@ def verdict(
         >>> str(verdict(Gain(0.4, 0.3, 0.5), n_arm=50, n_baseline=50,
         ...             tails=[TailRatio(1.5, 1.2, None)]))
         'loss'
+        >>> str(verdict(Gain(0.4, 0.3, 0.5), n_arm=50, n_baseline=50, abandoned=True))
+        'not enough data'
         >>> str(verdict(Gain(0.01, -0.02, 0.04), n_arm=50, n_baseline=50))
         'no difference'
     """
@@ -274,8 +284,8 @@ def verdict(
     broken = any(tail is not None and tail.low is not None and tail.low > limit for tail in tails)
     if broken or gain.high < 0.0:
         return Verdict.LOSS
-    if gain.low > 0.0:
+    if gain.low > 0.0 and not abandoned:
         return Verdict.GAIN
-    if gain.low >= -margin and gain.high <= margin:
+    if gain.low >= -margin and gain.high <= margin and not abandoned:
         return Verdict.NO_DIFFERENCE
     return Verdict.NOT_ENOUGH_DATA

@@ -328,6 +328,7 @@ def _cell_json(cell: CellSummary, probability: float) -> dict[str, Any]:
         "probability": probability,
         "share": cell.share,
         **{status.value: cell.ended[status] for status in Status},
+        "abandoned_share": cell.abandoned,
         "held": cell.held,
         "since": cell.since,
         "tokens": cell.tokens,
@@ -379,6 +380,7 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
             "gain_by_load": {},
             "tail_ratios": dict.fromkeys(TAILS),
             "verdict": None,
+            "abandoned_more": None,
         }
     return {
         "gain": _flat(compared.gain) if compared.gain else None,
@@ -390,6 +392,7 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
             name: _flat(tail) if tail else None for name, tail in compared.tails.items()
         },
         "verdict": compared.verdict.value,
+        "abandoned_more": compared.abandoned_more,
     }
 
 

@@ -240,6 +240,8 @@ def class_table(route: dict[str, Any], title: str) -> Table:
 def _cell(cell: dict[str, Any], *, baseline: bool) -> list[RenderableType]:
     verdict = "baseline" if baseline else cell["verdict"] or _UNKNOWN
     answers = str(cell["ok"]) + (f" +{cell['failed']} failed" if cell["failed"] else "")
+    if cell["abandoned_more"]:
+        answers += f", {cell['abandoned_share']:.0%} abandoned"
     if cell["since"] is not None:
         answers += f" since {_time_of_day(cell['since'])}"
     return [

@@ -58,7 +58,8 @@ class Strata:
         sums: n, sum and sum of squares of log cost, shape (rows, 3, arms).
         kind: Code of each row's kind of log cost, shape (rows,).
         part: Code of each row's part, shape (rows,).
-        ended: Requests that ended well and that failed, shape (parts, 2, arms).
+        ended: Requests that ended well, that failed, and whose answers were abandoned, shape
+            (parts, 3, arms).
         steps: Steps and their tokens, however learned, of the same parts, shape (parts, 2, arms).
         ended_part: Codes of these parts, shape (parts,).
         names: These parts.
@@ -100,10 +101,10 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             plain = cell.plain.get
             served, failed = cell.count(Status.OK), cell.count(Status.FAILED)
             steps, tokens = (sum(plain(name, 0) for name in of) for of in (_STEPS, _TOKENS))
-            counts.append((at, column, served, failed, steps, tokens))
+            counts.append((at, column, served, failed, plain("abandoned", 0), steps, tokens))
             for kind, cost in cell.log_cost.items():
                 costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
-    ended = _laid(counts, (len(parts), 4, len(arms)))
+    ended = _laid(counts, (len(parts), 5, len(arms)))
     sums = _laid(costs, (len(order), 3, len(arms)))
     _take_out_parts(sums, row_of)
     ended[0] -= ended[1:].sum(axis=0)
@@ -114,8 +115,8 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
         sums=sums[there] * _UNITS,
         kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.uint32)[there],
         part=np.array([_code(part) for part, _ in order], dtype=np.int64)[there],
-        ended=counted[:, :2],
-        steps=counted[:, 2:],
+        ended=counted[:, :3],
+        steps=counted[:, 3:],
         ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
         names=tuple(parts),
     )
@@ -217,7 +218,7 @@ class Grouped:
         block: Shape (rows,); -1 for a row without anything in it.
         starts: First row of each group.
         ended_group: Group of each entry of `ended`.
-        ended: Shape (entries, 2, arms).
+        ended: Shape (entries, 3, arms).
         steps: Steps and their tokens, shape (entries, 2, arms).
         ended_block: Block of each entry.
     """
@@ -231,11 +232,23 @@ class Grouped:
     ended_block: IntArray
 
     def weighted(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rows, and requests by group and how they ended, each by the weight of its block."""
+        """Rows, and requests by group, block and how they ended, each by the weight of its block.
+
+        The second is of shape (groups, blocks, 3, arms).
+        """
         known = np.append(weights, 0.0)
-        weight = known[self.ended_block][:, None, None]
-        ended = _added(self.ended * weight, self.ended_group, self.starts)
-        return self.sums * known[self.block][:, None, None], ended
+        return self.sums * known[self.block][:, None, None], self.by_block(
+            self.ended * known[self.ended_block][:, None, None], len(weights)
+        )
+
+    def by_block(self, counts: FloatArray, blocks: int) -> FloatArray:
+        """Adds entries up, shape (groups, blocks, figures, arms)."""
+        groups, (_, figures, arms) = len(self.starts), counts.shape
+        if not blocks:
+            return np.zeros((groups, 0, figures, arms))
+        at = self.ended_group * blocks + self.ended_block
+        made = _added(counts, at, range(groups * blocks))
+        return made.reshape(groups, blocks, figures, arms)
 
     def only(self, told: NDArray[np.bool_]) -> Grouped:
         """The same of some blocks, which each arm has its own of; shape (blocks, arms)."""
@@ -249,13 +262,8 @@ class Grouped:
 
     def mix(self, blocks: int) -> Mix:
         """What each group had of each arm."""
-        groups, arms = len(self.starts), self.ended.shape[2]
-        steps = np.zeros((groups * blocks, 2, arms))
-        if blocks:
-            at = self.ended_group * blocks + self.ended_block
-            steps = _added(self.steps, at, range(groups * blocks))
         served = _added(self.ended, self.ended_group, self.starts)[:, 0]
-        return Mix(served, steps.reshape(groups, blocks, 2, arms))
+        return Mix(served, self.by_block(self.steps, blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +315,7 @@ def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
         _joined([np.full(len(strata.part), i) for i, strata in there]),
         _joined([strata.kind.astype(np.int64) for _, strata in there]),
         np.searchsorted(codes, part),
-        np.concatenate([_none(2, arms), *(strata.ended for _, strata in there)]),
+        np.concatenate([_none(3, arms), *(strata.ended for _, strata in there)]),
         np.concatenate([_none(2, arms), *(strata.steps for _, strata in there)]),
         _joined([np.full(len(strata.ended_part), i) for i, strata in there]),
         np.searchsorted(codes, ended_part),

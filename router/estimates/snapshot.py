@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
 from policies.estimators.effects import ArmEffects, arm_effects
+from policies.estimators.ended import ABANDONED_MARGIN, LEAST_MET, excess, of_the_same_time
 from policies.estimators.increments import STEP_FIELDS
 from policies.estimators.pooling import (
     Difference,
@@ -26,7 +27,9 @@ from policies.estimators.pooling import (
 )
 from policies.estimators.shared import NOTHING_SHARED, Shared
 from policies.estimators.verdict import (
+    FAILURE_MARGIN,
     MARGIN,
+    UNMET_MARGIN,
     Ended,
     Gain,
     fails_more,
@@ -50,6 +53,7 @@ from router.estimates.summary import (
     Comparison,
     Counted,
     Structure,
+    abandoned_share,
     acceptance_of,
     latencies,
     repeats_of,
@@ -276,7 +280,8 @@ class SnapshotBuilder:
         views = self._views(class_id, grouped, window.weights)
         yield
         by_load = self._by_load(class_id, window, told)
-        judged = _Judged(told, effects, grouped.sums[:, 0].sum(axis=0), by_load)
+        worse = self._worse(class_id, grouped, window, told)
+        judged = _Judged(told, effects, grouped.sums[:, 0].sum(axis=0), by_load, worse)
         yield
         cells = yield from self._cells(class_id, grouped, window, judged)
         parts = self._parts(keys, grouped, views, effects.shared) if len(keys) > 1 else {}
@@ -298,20 +303,19 @@ class SnapshotBuilder:
         mix = grouped.mix(len(window.blocks)) if len(grouped.starts) > 1 else None
         yield
         cells = {}
-        plain = (self._arms[self._baseline].arm_id, class_id)
         for index, arm in enumerate(self._arms):
             key = (arm.arm_id, class_id)
             cell = window.cell(key, judged.told[:, index])
             compared = None
             if not arm.baseline:
-                failing = fails_more(_ended(cell), _ended(window.totals.get(plain, _NOTHING)))
-                compared = self._compare(index, durations, judged, failing=failing)
+                compared = self._compare(index, durations, judged)
             yield
             waited = latencies(durations, index)
             yield
             cells[arm.arm_id] = CellSummary(
                 arm_id=arm.arm_id,
                 ended={status: cell.count(status) for status in Status},
+                abandoned=abandoned_share(cell),
                 held=cell.plain.get("held", 0),
                 share=window.recent.get(key, _NOTHING).n / requests if requests else None,
                 tokens=cell.plain.get("tokens"),
@@ -337,9 +341,7 @@ class SnapshotBuilder:
             yield
         return cells
 
-    def _compare(
-        self, index: int, durations: Durations, judged: _Judged, *, failing: bool
-    ) -> Comparison:
+    def _compare(self, index: int, durations: Durations, judged: _Judged) -> Comparison:
         effects = judged.effects
         gain = gain_of(effects, index)
         against = tails(durations, index, self._baseline)
@@ -348,12 +350,29 @@ class SnapshotBuilder:
             n_arm=float(judged.n[index]),
             n_baseline=float(judged.n[effects.baseline]),
             tails=tuple(against.values()),
-            failing=failing,
+            failing=judged.worse.failing[index],
+            abandoned=judged.worse.abandoned[index],
             limit=self._tail_limit,
         )
         once = fixed_sample_gain(effects, index)
         by_load = {band: gains[index] for band, gains in judged.by_load.items()}
-        return Comparison(gain, once, by_load, against, found)
+        return Comparison(gain, once, by_load, against, found, judged.worse.abandoned[index])
+
+    def _worse(
+        self, class_id: ClassId, grouped: Grouped, window: _Window, told: NDArray[np.bool_]
+    ) -> _Worse:
+        """Which arms end worse than the baseline does at the same time, in the same parts."""
+        ended = grouped.by_block(grouped.ended, len(told)).reshape(-1, 3, len(self._arms))
+        served, failed, abandoned = ended.swapaxes(0, 1)
+        fails = excess(failed, served + failed, self._baseline)
+        failing = fails.above(FAILURE_MARGIN)
+        # What the baseline did at other times bears on an arm that it did not meet.
+        plain = _ended(window.totals.get((self._arms[self._baseline].arm_id, class_id), _NOTHING))
+        for index in np.flatnonzero(fails.met < LEAST_MET).tolist():
+            cell = window.cell((self._arms[index].arm_id, class_id), told[:, index])
+            failing[index] = fails_more(_ended(cell), plain, UNMET_MARGIN)
+        left = excess(abandoned, served + failed + abandoned, self._baseline)
+        return _Worse(failing.tolist(), left.above(ABANDONED_MARGIN).tolist())
 
     def _series(
         self, class_id: ClassId, grouped: Grouped, window: _Window, effects: ArmEffects
@@ -397,6 +416,7 @@ class SnapshotBuilder:
         if len(grouped.starts) > 1:
             groups = groups_of(sums, grouped.starts, self._baseline)
             given = priors(groups, between_variance(groups))
+        ended = np.stack(of_the_same_time(ended, self._baseline), axis=1)
         others = ended.sum(axis=0) - ended
         seen = others.sum(axis=1, keepdims=True)
         ended = ended + others * np.minimum(1.0, _POOLED_FAILURES / np.maximum(seen, 1.0))
@@ -519,6 +539,20 @@ class _Judged:
     effects: ArmEffects
     n: FloatArray
     by_load: Mapping[int, Sequence[Gain | None]]
+    worse: _Worse
+
+
+@dataclass(frozen=True, slots=True)
+class _Worse:
+    """By arm, whether its requests surely end worse than the baseline's.
+
+    Attributes:
+        failing: They fail more often.
+        abandoned: Their answers are abandoned more often.
+    """
+
+    failing: Sequence[bool]
+    abandoned: Sequence[bool]
 
 
 def _stands(event: Event, classes: Mapping[ClassId, ClassSnapshot], oldest: int) -> bool:

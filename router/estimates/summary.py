@@ -102,6 +102,8 @@ class Comparison:
         by_load: Gain by load band, from its own data alone; None is not known.
         tails: Ratio of its tails to the baseline's, by the names of `TAILS`.
         verdict: What is known.
+        abandoned_more: Whether its answers are surely abandoned more often than the baseline's of
+            the same time, so that its slow ones are missing from all the rest.
     """
 
     gain: Gain | None
@@ -109,6 +111,7 @@ class Comparison:
     by_load: Mapping[int, Gain | None]
     tails: Mapping[str, TailRatio | None]
     verdict: Verdict
+    abandoned_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,8 @@ class CellSummary:
         since: When it changed, so that nothing before tells of it as it is; None where it did not.
         measured_since: When the first of its answers in the window came; None where none did.
         ended: Requests by how they ended; only those that ended well bring durations.
+        abandoned: Share of answers whose clients left, or that another server overtook, before they
+            were complete; None where there were none.
         held: Answers that ended well and whose durations are censored, because clients held them.
         share: Of the class's requests in the last minutes.
         tokens: Completion tokens; None where no answer told any.
@@ -165,6 +170,7 @@ class CellSummary:
     since: float | None
     measured_since: float | None
     ended: Mapping[Status, int]
+    abandoned: float | None
     held: int
     share: float | None
     tokens: int | None
@@ -202,6 +208,18 @@ def repeats_of(cell: CellSums) -> dict[str, int]:
     if not cell.plain.get("repeat.n"):
         return {}
     return {name.removeprefix("repeat."): cell.plain.get(name, 0) for name in REPEATS}
+
+
+def abandoned_share(cell: CellSums) -> float | None:
+    """Abandoned answers among those that were served, failed or were abandoned.
+
+    Example:
+        >>> abandoned_share(CellSums({"status.ok": 9, "status.aborted": 1, "abandoned": 1}))
+        0.1
+    """
+    left = cell.plain.get("abandoned", 0)
+    n = cell.count(Status.OK) + cell.count(Status.FAILED) + left
+    return left / n if n else None
 
 
 def acceptance_of(

@@ -163,9 +163,12 @@ _CENSORED = frozenset((AttemptEnd.BUSY, AttemptEnd.OVERTAKEN))
 """Ends of a try that say neither that the arm is broken nor how fast it is."""
 
 
-def _after_fallback(decision: Decision, outcome: Outcome) -> Status:
+def _after_fallback(decision: Decision, outcome: Outcome) -> tuple[Status, bool]:
+    """How it ended on the chosen arm, and whether it was overtaken there."""
     ends = {item.end for item in outcome.attempts if item.arm_id == decision.arm_id}
-    return Status.ABORTED if ends <= _CENSORED else Status.FAILED
+    if ends <= _CENSORED:
+        return Status.ABORTED, AttemptEnd.OVERTAKEN in ends
+    return Status.FAILED, False
 
 
 def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial:
@@ -173,9 +176,10 @@ def trial_of(ctx: RequestContext, decision: Decision, outcome: Outcome) -> Trial
 
     After a fallback it is the chosen arm that failed; the answer of the arm that stepped in was
     not drawn by the policy and is left out of learning. An arm that was full, or that was overtaken
-    by a hedge, has not failed: that is censored. Of an answer that its client held up no duration
-    is learned: whoever reads slowly, and is told the pool, could make one look slow. The wait
-    for a place came before the draw and counts for no arm.
+    by a hedge, has not failed: that is censored. Answers that were overtaken, or whose client left,
+    are counted as abandoned: it is the slow ones that are. Of an answer that its client held up no
+    duration is learned: whoever reads slowly, and is told the pool, could make one look slow. The
+    wait for a place came before the draw and counts for no arm.
     """
     class_id = ctx.classification.class_id
     return _trial(class_id, decision, outcome, streamed=ctx.request.stream, queue_s=ctx.queue_s)
@@ -186,12 +190,17 @@ def _trial(
 ) -> Trial:
     fell_back = outcome.served_by not in (None, decision.arm_id)
     if fell_back or outcome.status is not OK:
+        status = outcome.status
+        abandoned = status is Status.ABORTED and not outcome.held
+        if fell_back:
+            status, abandoned = _after_fallback(decision, outcome)
         return Trial(
             class_id=class_id,
             arm_id=decision.arm_id,
-            status=_after_fallback(decision, outcome) if fell_back else outcome.status,
+            status=status,
             streamed=streamed,
             propensity=decision.propensity,
+            abandoned=abandoned,
         )
     held, ttft_s = outcome.held, outcome.ttft_s
     # In the order of the fields: naming each takes a microsecond more.

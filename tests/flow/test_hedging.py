@@ -50,7 +50,8 @@ async def test_a_silent_pool_is_overtaken(
     assert (line["arm"], line["served_by"], in_flight(app)) == ("fast", "plain", 0)
     await app.flush()
     await app.refresh()
-    assert cell(app, "fast")["failed"] == 0
+    overtaken = cell(app, "fast")
+    assert (overtaken["failed"], overtaken["aborted"], overtaken["abandoned_share"]) == (0, 1, 1.0)
 
 
 async def test_a_pool_in_time_is_not_hedged(

@@ -142,6 +142,14 @@ def test_a_class_shows_a_cell_for_every_pool() -> None:
     assert fast["verdict"] == "not enough data"
 
 
+def test_the_share_that_was_abandoned_is_shown() -> None:
+    """Null where nothing was answered; that it is more than the baseline's is said apart."""
+    left = replace(ok(), status=Status.ABORTED, abandoned=True)
+    [known] = shown(ok(), ok(), ok(), left)["classes"]
+    cells = [(cell["abandoned_share"], cell["abandoned_more"]) for cell in known["cells"]]
+    assert cells == [(None, None), (0.25, False)]
+
+
 def test_tokens_that_nobody_counted_are_not_zero() -> None:
     """They are null, even where answers went well."""
     [known] = shown(ok(tokens=None))["classes"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from router.cli.status import render_state
+from router.cli.status import class_table, render_state
 
 
 def event(**more: Any) -> dict[str, Any]:
@@ -166,3 +166,28 @@ def test_a_drift_is_a_line_with_before_and_after() -> None:
     assert "time against the baseline of pool fast was 60% until" in shown(
         event(change=cost, **more)
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "share", "said"),
+    [
+        (True, 0.254, "40 +2 failed, 25% abandoned"),
+        (False, 0.254, "40 +2 failed "),
+        (None, None, "40 +2 failed "),
+    ],
+)
+def test_why_a_gain_is_none_is_said_beside_the_answers(
+    *, more: bool | None, share: float | None, said: str
+) -> None:
+    """Where answers are abandoned more often than the baseline's; a verdict alone says no reason."""
+    quantiles = {"p50": None, "p95": None}
+    cell = {
+        "pool": "fast", "verdict": "not enough data", "ok": 40, "failed": 2, "since": None,
+        "share": 0.5, "tokens_per_step": None, "acceptance_rate": None, "gain": None,
+        "tpot_s": quantiles, "ttft_s": quantiles,
+        "abandoned_share": share, "abandoned_more": more,
+    }  # fmt: skip
+    route = {"baseline": "plain", "classes": [{"class": "chat", "cells": [cell]}]}
+    out = StringIO()
+    Console(file=out, width=200).print(class_table(route, "m"))
+    assert said in out.getvalue()

@@ -88,7 +88,7 @@ def test_groups_add_up_to_their_class(
     whole = gathered(strata, ARMS).grouped([POOLED], lambda _: POOLED)
     assert whole.sums.sum(axis=0) == pytest.approx(made.sums.sum(axis=0))
     _, ended = made.weighted(np.ones(len(blocks)))
-    assert ended.sum(axis=(0, 1)) == pytest.approx(
+    assert ended.sum(axis=(0, 1, 2)) == pytest.approx(
         [sum(arm == a for _, a, _, _ in every) for arm in range(3)]
     )
 
@@ -109,7 +109,7 @@ def test_weights_are_those_of_blocks() -> None:
     made = gathered([one, None, one], ARMS).grouped([POOLED], lambda _: POOLED)
     sums, ended = made.weighted(np.array([1.0, 7.0, 0.5]))
     assert sums[:, :, 1].tolist() == [[2.0, 4.0, 10.0], [1.0, 2.0, 5.0]]
-    assert ended[0, :, 1].tolist() == [3.0, 3.0]
+    assert ended[0, :, :, 1].tolist() == [[2.0, 2.0, 0.0], [0.0] * 3, [1.0, 1.0, 0.0]]
 
 
 def test_parts_that_hold_more_than_the_whole_leave_nothing() -> None:

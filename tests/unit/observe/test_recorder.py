@@ -85,8 +85,42 @@ def test_a_prefill_after_a_failed_try_teaches_nothing() -> None:
 def test_anything_else_teaches_only_how_it_ended(result: Outcome, expected: Status) -> None:
     """After a fallback it is the chosen arm that failed, and the other arm learns nothing."""
     assert trial_of(context(), decision(FAST), result) == Trial(
-        class_id=CHAT, arm_id=FAST, status=expected, streamed=False, propensity=0.25
+        class_id=CHAT,
+        arm_id=FAST,
+        status=expected,
+        streamed=False,
+        propensity=0.25,
+        abandoned=expected is Status.ABORTED,
     )
+
+
+def test_who_held_an_answer_up_did_not_wait_for_it() -> None:
+    """It was cut off because its client read too slowly."""
+    trial = trial_of(context(), decision(FAST), outcome(Status.ABORTED, held=True))
+    assert (trial.status, trial.abandoned) == (Status.ABORTED, False)
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([AttemptEnd.OVERTAKEN], (Status.ABORTED, True)),
+        ([AttemptEnd.BUSY, AttemptEnd.OVERTAKEN], (Status.ABORTED, True)),
+        ([AttemptEnd.BUSY], (Status.ABORTED, False)),
+        ([], (Status.ABORTED, False)),
+        ([AttemptEnd.TIMEOUT, AttemptEnd.OVERTAKEN], (Status.FAILED, False)),
+    ],
+)
+def test_who_was_turned_away_had_not_waited(
+    ends: list[AttemptEnd], expected: tuple[Status, bool]
+) -> None:
+    """An arm that is full, or has no server, says so at once; one that is overtaken is slow."""
+    tries = (
+        *(Attempt(FAST, ReplicaId(f"fast/{i}"), end) for i, end in enumerate(ends)),
+        Attempt(PLAIN, ReplicaId("plain/0"), AttemptEnd.ANSWERED),
+    )
+    trial = trial_of(context(), decision(FAST), outcome(served_by=PLAIN, attempts=tries))
+    assert (trial.status, trial.abandoned) == expected
+    assert increments(trial, 100).get("abandoned", 0) == expected[1]
 
 
 async def test_an_outcome_reaches_sums_metrics_and_log(tmp_path: Path) -> None:

@@ -207,3 +207,48 @@ def test_what_is_usual_is_not_what_a_few_met_at_a_full_server() -> None:
     assert usual_s(0) == pytest.approx(0.1, rel=0.01)
     assert usual_s(60) == usual_s(0)
     assert usual_s(3000) > 1.0
+
+
+def ending(fast: dict[str, int], plain: dict[str, int], *, slots: int = 24) -> Belief:
+    """What is known where requests ended so in each slot."""
+    arms = example_arms(2)
+    chat = ClassId("chat")
+    cells: dict[Cell, dict[str, int]] = {
+        (arms[0].arm_id, chat, ""): plain,
+        (arms[1].arm_id, chat, ""): fast,
+    }
+    stretches = [Stretch(10.0 * slot, cells) for slot in range(slots)]
+    return knowledge(arms, stretches, 3600.0, before={chat: ()}).beliefs[chat, ""]
+
+
+def test_answers_that_are_abandoned_count_as_failed_only_beyond_the_baseline_s() -> None:
+    """An arm that stalls costs what repeating costs, and one that mostly does is out."""
+    left = {"status.ok": 15, "status.aborted": 5, "abandoned": 5}
+    alike = ending(left, left)
+    assert (alike.view.failed.tolist(), dict(alike.held_back)) == ([0.0, 0.0], {})
+    stalls = ending(left, {"status.ok": 20})
+    assert 0.12 < stalls.view.failed[1] / (stalls.view.failed + stalls.view.served)[1] < 0.25
+    assert dict(stalls.held_back) == {}
+    worse = ending({"status.ok": 5, "status.aborted": 15, "abandoned": 15}, {"status.ok": 20})
+    assert dict(worse.held_back) == {1: "failures"}
+    turned_away = ending({"status.ok": 5, "status.aborted": 15}, {"status.ok": 20})
+    assert (turned_away.view.failed.tolist(), dict(turned_away.held_back)) == ([0.0, 0.0], {})
+
+
+def test_failures_are_those_of_the_same_time() -> None:
+    """The arm has the traffic while a tenth fails on both, the baseline had it before."""
+    arms, chat = example_arms(2), ClassId("chat")
+    stretches = []
+    for slot in range(240):
+        mine, others, failing = (95, 5, 0.2) if slot < 120 else (10, 90, 0.0)
+        cells = {
+            (arm.arm_id, chat, ""): {
+                "status.ok": round(n * (1 - failing)), "status.failed": round(n * failing),
+            }
+            for arm, n in zip(arms, (others, mine), strict=True)
+        }  # fmt: skip
+        stretches.append(Stretch(10.0 * slot, cells))
+    view = knowledge(arms, stretches, 1e9).beliefs[chat, ""].view
+    plain, fast = view.failed / (view.failed + view.served)
+    assert plain == pytest.approx(1 / 95)
+    assert fast == pytest.approx(plain, abs=0.005)

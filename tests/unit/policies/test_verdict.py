@@ -237,3 +237,19 @@ def test_an_arm_that_fails_is_a_loss_however_fast_it_is() -> None:
     fast = Gain(0.4, 0.3, 0.5)
     assert verdict(fast, n_arm=50, n_baseline=50, failing=True) is Verdict.LOSS
     assert verdict(None, n_arm=0, n_baseline=50, failing=True) is Verdict.LOSS
+
+
+@pytest.mark.parametrize(
+    ("gain", "tails", "expected"),
+    [
+        (Gain(0.4, 0.3, 0.5), [], Verdict.NOT_ENOUGH_DATA),
+        (Gain(0.01, -0.02, 0.04), [], Verdict.NOT_ENOUGH_DATA),
+        (Gain(-0.4, -0.5, -0.3), [], Verdict.LOSS),
+        (Gain(0.4, 0.3, 0.5), [BROKEN], Verdict.LOSS),
+    ],
+)
+def test_what_is_left_after_slow_answers_were_abandoned_can_only_be_a_loss(
+    gain: Gain, tails: list[TailRatio | None], expected: Verdict
+) -> None:
+    """Those that are missing would make it slower yet."""
+    assert verdict(gain, n_arm=50, n_baseline=50, tails=tails, abandoned=True) is expected

@@ -101,8 +101,9 @@ function about(view, entry, cell, pool) {
     h("h2", null, name(entry.class), " on ", name(cell.pool), " ",
       h("span", { class: `badge ${cell.verdict === "gain" ? "good" : cell.verdict === "loss" ? "bad" : ""}` }, cell.verdict ?? "baseline"),
       byTail(cell) ? h("span", { class: "badge warn" }, `by its tail: ${worstTail(cell)}`) : null,
+      cell.abandoned_more ? h("span", { class: "badge warn" }, `${percent(cell.abandoned_share)} of its answers abandoned: slow ones are missing`) : null,
       h("span", { class: "quiet" }, `${pool.method}${pool.num_speculative_tokens ? `, k = ${pool.num_speculative_tokens}` : ""} on ${pool.engine}`)),
-    h("p", null, `${cell.since === null ? "" : `It changed about ${moment(cell.since)}; all figures are of what came since. `}Gets ${percent(cell.probability)} of the draws, had ${percent(cell.share)} of the last minutes' requests · ${count(cell.ok)} ok, ${count(cell.failed)} failed, ${count(cell.rejected)} rejected, ${count(cell.aborted)} aborted, ${count(cell.held)} held up by the client · ${count(cell.tokens)} tokens`));
+    h("p", null, `${cell.since === null ? "" : `It changed about ${moment(cell.since)}; all figures are of what came since. `}Gets ${percent(cell.probability)} of the draws, had ${percent(cell.share)} of the last minutes' requests · ${count(cell.ok)} ok, ${count(cell.failed)} failed, ${count(cell.rejected)} rejected, ${count(cell.aborted)} aborted (abandoned: ${percent(cell.abandoned_share)}), ${count(cell.held)} held up by the client · ${count(cell.tokens)} tokens`));
 }
 
 function detail(view, entry, cell, pool) {
