@@ -22,6 +22,7 @@ from policies.estimators.increments import (
     LATENCIES,
     MAX_HISTOGRAM,
     REPEATS,
+    SPENT,
     STEP_FIELDS,
     STRUCTURE,
     WHOLE,
@@ -39,6 +40,7 @@ _PLAIN = frozenset(
     (
         *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "bad"),
         *STRUCTURE,
+        *SPENT,
         *REPEATS,
         *("drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early"),
         *(name for fields in STEP_FIELDS.values() for name in fields),

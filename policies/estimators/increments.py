@@ -35,6 +35,8 @@ field                  sum of
 `e2ew<band>.<i>`       the same, of whole answers of 2^band tokens and more, less than twice as
                        many; band `x`: of unknown length
 `queue.<i>` `over.<i>` the same, of the wait for a place and of what the router added
+`spent`, `.n`          whole durations in millionths, and answers that had one; `.tokens`: tokens of
+                       those; `.silent`: those that told no tokens
 `y.<kind>.n/.s/.q`     log costs: number, sum and sum of squares in millionths
 =====================  ===========================================================================
 
@@ -97,6 +99,9 @@ _COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
 STRUCTURE = ("checked", "invalid", "finished", "truncated", "drawn", "drawn.bad")
 """Fields of answers that had to have a structure."""
 
+SPENT = ("spent", "spent.n", "spent.tokens", "spent.silent")
+"""Fields of how long answers took."""
+
 REPEATS = (
     *("repeat.n", "repeat.same", "repeat.tie", "repeat.unread"),
     *("repeat.odd", "repeat.control", "repeat.unstable"),
@@ -106,7 +111,7 @@ REPEATS = (
 
 _EFFECTS = frozenset(
     (
-        *("drawn", "drawn.bad"),
+        *("drawn", "drawn.bad", *SPENT),
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
     )
@@ -158,6 +163,12 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
     if trial.truncated is not None or trial.valid is not None:
         _add_structure(sums, effects, trial)
     _add_latencies(sums, trial, tokens)
+    e2e_s = known_duration(trial.e2e_s)
+    if e2e_s is not None:
+        sums["spent"] = effects["spent"] = round(min(e2e_s, histogram.HIGHEST_S) * FIXED_POINT)
+        sums["spent.n"] = effects["spent.n"] = 1
+        told = "spent.silent" if tokens is None else "spent.tokens"
+        sums[told] = effects[told] = 1 if tokens is None else tokens
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost
@@ -169,7 +180,7 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:
-    """The part of a request's increments that bears on the effects of arms, and its steps.
+    """The part of a request's increments that bears on the effects of arms, its steps and time.
 
     Example:
         >>> effect_fields({"n": 1, "status.ok": 1, "tokens": 9, "y.s.n": 1, "ttft.7": 1})

@@ -378,6 +378,7 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
             "gain_one_look": None,
             "gain_by_load": {},
             "tail_ratios": dict.fromkeys(TAILS),
+            "tails_compared": None,
             "verdict": None,
         }
     return {
@@ -389,6 +390,7 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
         "tail_ratios": {
             name: _flat(tail) if tail else None for name, tail in compared.tails.items()
         },
+        "tails_compared": compared.alike,
         "verdict": compared.verdict.value,
     }
 

@@ -294,6 +294,7 @@ class SnapshotBuilder:
             [block.durations.get(class_id) for block in window.blocks.values()], len(self._arms)
         ).only(judged.told)
         mix = grouped.mix(len(window.blocks)) if len(grouped.starts) > 1 else None
+        alike = mix.alike(self._baseline) if mix else np.ones(len(self._arms), dtype=np.bool_)
         yield
         cells = {}
         plain = (self._arms[self._baseline].arm_id, class_id)
@@ -303,7 +304,9 @@ class SnapshotBuilder:
             compared = None
             if not arm.baseline:
                 failing = fails_more(_ended(cell), _ended(window.totals.get(plain, _NOTHING)))
-                compared = self._compare(index, durations, judged, failing=failing)
+                compared = self._compare(
+                    index, durations, judged, failing=failing, alike=bool(alike[index])
+                )
             yield
             waited = latencies(durations, index)
             yield
@@ -336,7 +339,7 @@ class SnapshotBuilder:
         return cells
 
     def _compare(
-        self, index: int, durations: Durations, judged: _Judged, *, failing: bool
+        self, index: int, durations: Durations, judged: _Judged, *, failing: bool, alike: bool
     ) -> Comparison:
         effects = judged.effects
         gain = gain_of(effects, index)
@@ -345,13 +348,14 @@ class SnapshotBuilder:
             gain,
             n_arm=float(judged.n[index]),
             n_baseline=float(judged.n[effects.baseline]),
-            tails=tuple(against.values()),
+            tails=tuple(against.values()) if alike else (),
             failing=failing,
             limit=self._tail_limit,
         )
         once = fixed_sample_gain(effects, index)
-        by_load = {band: gains[index] for band, gains in judged.by_load.items()}
-        return Comparison(gain, once, by_load, against, found)
+        # Sums by load are not told apart by part.
+        by_load = {band: of[index] if alike else None for band, of in judged.by_load.items()}
+        return Comparison(gain, once, by_load, against, alike, found)
 
     def _series(
         self, class_id: ClassId, grouped: Grouped, window: _Window, effects: ArmEffects

@@ -101,6 +101,8 @@ class Comparison:
         gain_once: With the narrower interval that holds at one look.
         by_load: Gain by load band, from its own data alone; None is not known.
         tails: Ratio of its tails to the baseline's, by the names of `TAILS`.
+        alike: Whether both answered the same mix of the parts that are told apart. Where they did
+            not, tails may be those of the parts, and decide nothing, and no gain is known by load.
         verdict: What is known.
     """
 
@@ -108,6 +110,7 @@ class Comparison:
     gain_once: Gain | None
     by_load: Mapping[int, Gain | None]
     tails: Mapping[str, TailRatio | None]
+    alike: bool
     verdict: Verdict
 
 
