@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 MIX_LIMIT = 0.02
 """Share of answers that would have to be of another part, beyond chance, from which on mixes are
-not alike. Judgement: if all of them are slow, an arm's 95th percentile is the 97th of a like mix."""
+not alike. Judgement: if all of them are slow, an arm's 95th percentile is the 97th of a like
+mix."""
 
 _SURE = 2.0
 """Standard deviations. Judgement: of few answers, like mixes are then taken for unlike once in ten

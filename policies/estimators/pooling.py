@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.estimators.effects import NU0, noise_variance, sound_cells
+from policies.estimators.effects import NU0, ArmEffects, noise_variance, sound_cells
 from policies.estimators.verdict import Gain, anytime_reach
 from policies.types import Prior
 
@@ -256,6 +256,47 @@ def joined(groups: Groups, members: Sequence[Sequence[int]]) -> Groups:
         n,
         groups.baseline,
     )
+
+
+def together(one: Groups, other: Groups) -> Groups:
+    """The groups of both, one after another; both have the same arms."""
+    return Groups(
+        np.concatenate([one.precision, other.precision]),
+        np.concatenate([one.score, other.score]),
+        np.concatenate([one.noise, other.noise]),
+        np.concatenate([one.nu, other.nu]),
+        np.concatenate([one.n, other.n]),
+        one.baseline,
+    )
+
+
+def effects_of(groups: Groups, most_variance: float = _MOST_VARIANCE) -> list[ArmEffects]:
+    """Effects of each group by its own data, as `effects.arm_effects` gives them for one.
+
+    Args:
+        groups: Groups.
+        most_variance: An arm whose effect is known less well counts as not identified.
+
+    Example:
+        >>> n, level = np.full((1, 2), 50.0), np.array([[0.0, -0.5]])
+        >>> one = np.stack([n, n * level, n * (level**2 + 0.09)], axis=1)
+        >>> sums = np.concatenate([one, one * [1.0, 0.0]])
+        >>> [met, not_met] = effects_of(groups_of(sums, [0, 1], 0))
+        >>> met.mean.round(3), met.identified, not_met.identified
+        (array([ 0. , -0.5]), array([ True,  True]), array([ True, False]))
+    """
+    mean, covariance = _own(groups)
+    base, arms = groups.baseline, np.arange(groups.n.shape[1])
+    identified = covariance[:, arms, arms] <= most_variance
+    both = identified[:, :, None] & identified[:, None, :]
+    covariance = np.where(both, covariance, 0.0)
+    covariance[:, arms, arms] += np.where(identified, 0.0, np.inf)
+    v = groups.noise / np.maximum(groups.n, 1e-3)
+    v_base, nu_base = v[:, base, None], groups.nu[:, base, None]
+    df = (v + v_base) ** 2 / (v**2 / groups.nu + v_base**2 / nu_base)
+    mean = np.where(identified, mean, 0.0)
+    rows = zip(mean, covariance, df, groups.noise, identified, strict=True)
+    return [ArmEffects(*of, base) for of in rows]
 
 
 def _own(groups: Groups) -> tuple[FloatArray, FloatArray]:
