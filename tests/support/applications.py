@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,29 +40,46 @@ def answer(arm: ArmId, tpot_s: float, tokens: int) -> Trial:
     )
 
 
-def block(
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of an application."""
+
+    part: SegmentId
+    arm: ArmId
+    trial: Trial
+    saved_s: float
+    """Against what the plain pool would have taken."""
+
+
+def answers(
     rng: np.random.Generator,
     gain: Mapping[SegmentId, float] = NOTHING,
     shares: Mapping[SegmentId, float] = APART,
     tokens: Mapping[SegmentId, int] = TOKENS,
-    *,
-    named: bool = True,
-) -> tuple[Cells, float]:
-    """Two minutes of both applications, all alone on their servers.
-
-    Returns:
-        Their sums, and what the fast pool's answers saved in seconds.
-    """
-    cells: Cells = {}
-    saved_s = 0.0
-    for _ in range(REQUESTS):
+    requests: int = REQUESTS,
+) -> Iterator[Answer]:
+    """Two minutes of both applications."""
+    for _ in range(requests):
         part = HEAVY if rng.random() < 0.5 else LIGHT
         arm = FAST if rng.random() < shares[part] else PLAIN
         plain_s = 0.02 * LEVEL[part] * float(np.exp(0.2 * rng.standard_normal()))
         tpot_s = plain_s * (1.0 - gain[part]) if arm == FAST else plain_s
-        saved_s += (tokens[part] - 1) * (plain_s - tpot_s)
-        sums, effects = with_effects(answer(arm, tpot_s, tokens[part]), typical_tokens(CHAT))
-        merge_cells(cells, {(arm, CHAT, POOLED): sums, (arm, CHAT, SegmentId("~0")): effects})
+        saved_s = (tokens[part] - 1) * (plain_s - tpot_s)
+        yield Answer(part, arm, answer(arm, tpot_s, tokens[part]), saved_s)
+
+
+def block(
+    rng: np.random.Generator,
+    gain: Mapping[SegmentId, float] = NOTHING,
+    shares: Mapping[SegmentId, float] = APART,
+    *,
+    named: bool = True,
+) -> Cells:
+    """Their sums, all answered by servers that had nobody else."""
+    cells: Cells = {}
+    for of in answers(rng, gain, shares):
+        sums, effects = with_effects(of.trial, typical_tokens(CHAT))
+        merge_cells(cells, {(of.arm, CHAT, POOLED): sums, (of.arm, CHAT, SegmentId("~0")): effects})
         if named:
-            merge_cells(cells, {(arm, CHAT, part): effects})
-    return cells, saved_s
+            merge_cells(cells, {(of.arm, CHAT, of.part): effects})
+    return cells

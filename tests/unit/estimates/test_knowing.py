@@ -175,7 +175,7 @@ def test_a_part_counts_for_what_it_is_a_part_of() -> None:
 def held_back(shares: Mapping[SegmentId, float], gain: Mapping[SegmentId, float]) -> dict[int, str]:
     """Arms that the guard takes out of a class of two applications."""
     rng = np.random.default_rng(0)
-    blocks = [block(rng, gain, shares)[0] for _ in range(10)]
+    blocks = [block(rng, gain, shares) for _ in range(10)]
     knowing = Knowing(ARMS, Expectations(), 900.0)
     known = looked(knowing, past(*blocks), {CHAT: (HEAVY, LIGHT)})
     return dict(known.beliefs[CHAT, ""].held_back)

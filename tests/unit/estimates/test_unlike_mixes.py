@@ -30,7 +30,7 @@ def build(
 ) -> Snapshot:
     """An hour of both."""
     rng = np.random.default_rng(seed)
-    blocks = {FIRST + b: block(rng, gain, shares, named=named)[0] for b in range(BLOCKS)}
+    blocks = {FIRST + b: block(rng, gain, shares, named=named) for b in range(BLOCKS)}
     past = Past(blocks, FIRST + BLOCKS - 1, frozenset(blocks))
     builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=1.1)
     return builder.build(past, (FIRST + BLOCKS) * BLOCK_S)
