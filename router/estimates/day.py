@@ -178,6 +178,7 @@ class Day:
         found = {}
         for class_id in sorted({class_id for of in stretches for class_id in of}):
             strata = gathered([of.strata for of in _of(class_id, stretches)], self._arms)
+            await breathe()
             found[class_id] = find(strata, frozenset(map(segment_of, strata.names)))
             await breathe()
         self._lately = {

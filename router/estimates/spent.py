@@ -79,12 +79,15 @@ def piece_of(
     """Puts a class together; segments that are told apart are groups, and each band of them."""
     strata = gathered([of.strata for of in stretches], arms)
     group = _grouping(told)
-    keys = tuple(sorted({POOLED, *map(group, strata.names)}))
+    named = {name: group(name) for name in strata.names}
+    keys = tuple(sorted({POOLED, *named.values()}))
     grouped = strata.grouped(keys, group)
-    place = {key: at for at, key in enumerate(keys)}
+    place = {name: keys.index(key) for name, key in named.items()}
     times = np.zeros((len(keys), len(SPENT), len(arms)))
     for of in stretches:
-        np.add.at(times, [place[group(name)] for name in of.strata.names], of.times)
+        pick = np.zeros((len(keys), len(of.times)))
+        pick[[place[name] for name in of.strata.names], range(len(of.times))] = 1.0
+        times += np.tensordot(pick, of.times, axes=1)
     baseline = next(index for index, arm in enumerate(arms) if arm.baseline)
     return Piece(keys, groups_of(grouped.sums, grouped.starts, baseline), times)
 
