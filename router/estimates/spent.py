@@ -23,9 +23,9 @@ from router.estimates.layout import COPYING, segment_of
 from router.estimates.parts import Strata, gathered, strata_of
 from router.types import POOLED, SegmentId
 
-_MOST_VARIANCE = 1.0
-"""Of an effect that counts as known. Judgement: beyond a factor of e nothing is compared. Noise
-would decide what is saved, and is taken off to second order only."""
+_MOST_VARIANCE = 0.1
+"""Of an effect that is compared. Judgement: an answer or two of the baseline, where noise is usual.
+Below that noise decides what a part saved, and the whole has no bound for its sake."""
 
 
 @dataclass(frozen=True, slots=True)
