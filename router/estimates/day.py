@@ -104,7 +104,8 @@ class Day:
             await self._begin(begins, past if hours else None)
         growing = await self._fold_blocks(past)
         await self._tell_apart([*self._blocks.values(), *growing.values()])
-        await self._close(min(growing, default=past.newest_block))
+        # The block before the newest may have nothing yet, and still get what comes late.
+        await self._close(min((*growing, past.newest_block - 1)))
         return Today(since, saved(await self._times(hours, list(growing.values()))))
 
     def _known_from(self, now: float, newest: int) -> int:

@@ -147,7 +147,7 @@ async def test_hours_that_are_over_are_kept_as_sums() -> None:
     """A day takes no more memory than its applications and an hour of blocks; nothing is lost."""
     world = World()
     await world.serve(100, OPPOSITE)
-    assert len(world.day._blocks) <= 30
+    assert len(world.day._blocks) <= 31
     found = await world.saved()
     assert found is not None
     assert found.gain is not None
