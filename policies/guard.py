@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies.types import FloatArray
 
@@ -33,7 +34,11 @@ _SURE: Final = 2.0
 
 
 def held_back(
-    recent: FloatArray, costs: FloatArray, baseline: int, before: Collection[int] = ()
+    recent: FloatArray,
+    costs: FloatArray,
+    baseline: int,
+    before: Collection[int] = (),
+    alike: NDArray[np.bool_] | None = None,
 ) -> dict[int, str]:
     """Arms to hold back, with the reason.
 
@@ -42,6 +47,8 @@ def held_back(
         costs: Log costs: number, sum, sum of squares, shape (3, arms).
         baseline: Index of the arm that is never held back.
         before: Arms that were held back until now.
+        alike: Arms that answered the same mix of parts as the baseline; of the others no tail is
+            judged, which may be that of the parts. None where no part is told apart.
 
     Example:
         >>> recent = np.array([[20.0, 3.0], [0.0, 4.0]])
@@ -58,6 +65,8 @@ def held_back(
         )
         broken &= was | (failed >= _LEAST_FAILED)
         slow = _slow_by(costs, baseline) > np.where(was, _SLOW[1], _SLOW[0])
+    if alike is not None:
+        slow &= alike
     broken[baseline] = slow[baseline] = False
     return {a: FAILURES if broken[a] else TAIL for a in range(arms) if broken[a] or slow[a]}
 

@@ -23,6 +23,7 @@ from policies.estimators.increments import (
     MAX_HISTOGRAM,
     MOMENT,
     REPEATS,
+    SPENT,
     STEP_FIELDS,
     STRUCTURE,
     WHOLE,
@@ -40,6 +41,7 @@ _PLAIN = frozenset(
     (
         *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "sent", "bad", "abandoned"),
         *STRUCTURE,
+        *SPENT,
         *REPEATS,
         *("drafted", "drafted.n", "drafted.accepted", "alpha.accepted", "alpha.early"),
         *(name for fields in STEP_FIELDS.values() for name in fields),

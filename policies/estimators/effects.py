@@ -137,6 +137,22 @@ def arm_effects(
     return ArmEffects(mean, covariance, df, sigma_sq, identified, base, shared)
 
 
+def shared_of(sums: FloatArray, baseline: int, blocks: NDArray[np.int64]) -> Shared:
+    """What answers of one arm in one block share, going by all strata of a class.
+
+    Args:
+        sums: n, sum and sum of squares by stratum, shape (strata, 3, arms).
+        baseline: Index of the baseline.
+        blocks: Which block each stratum is of, shape (strata,).
+    """
+    n, ybar, residual = sound_cells(sums[:, 0], sums[:, 1], sums[:, 2])
+    sigma_sq, _ = noise_variance(n, residual)
+    keep = _connected(n, baseline)
+    each = by_block(np.minimum(n / sigma_sq, _MOST_WEIGHT) * keep, ybar, blocks)
+    keep[baseline] = False
+    return shared_variance(each, keep)
+
+
 def noise_variance(n: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Noise variance per arm, shrunk to the variance of all arms, which is shrunk to `S0`.
 

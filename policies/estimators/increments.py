@@ -37,6 +37,8 @@ field                  sum of
 `e2ew<band>.<i>`       the same, of whole answers of 2^band tokens and more, less than twice as
                        many; band `x`: of unknown length
 `queue.<i>` `over.<i>` the same, of the wait for a place and of what the router added
+`spent`, `.n`          whole durations in millionths, and answers that had one; `.tokens`: tokens of
+                       those; `.silent`: those that told no tokens
 `y.<kind>.n/.s/.q`     log costs: number, sum and sum of squares in millionths; of requests that
                        might have gone to another arm
 `m.<kind>…`            the same by moment: the kind, and where the policy leaned
@@ -106,6 +108,9 @@ _COST = {kind: (f"y.{kind}.n", f"y.{kind}.s", f"y.{kind}.q") for kind in KINDS}
 STRUCTURE = ("checked", "invalid", "finished", "truncated", "drawn", "drawn.bad")
 """Fields of answers that had to have a structure."""
 
+SPENT = ("spent", "spent.n", "spent.tokens", "spent.silent")
+"""Fields of how long answers took."""
+
 REPEATS = (
     *("repeat.n", "repeat.same", "repeat.tie", "repeat.unread"),
     *("repeat.odd", "repeat.control", "repeat.unstable"),
@@ -115,7 +120,7 @@ REPEATS = (
 
 _EFFECTS = frozenset(
     (
-        *("drawn", "drawn.bad", "abandoned"),
+        *("drawn", "drawn.bad", "abandoned", *SPENT),
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
     )
@@ -169,9 +174,29 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
     if trial.truncated is not None or trial.valid is not None:
         _add_structure(sums, effects, trial)
     _add_latencies(sums, trial, tokens)
-    if not trial.compared:
+    _add_spent(sums, effects, trial, tokens)
+    if trial.compared:
+        _add_cost(sums, effects, trial, typical_tokens)
+    else:
         sums["sent"] = 1
-        return sums, effects
+    return sums, effects
+
+
+def _add_spent(
+    sums: dict[str, int], effects: dict[str, int], trial: Trial, tokens: int | None
+) -> None:
+    e2e_s = known_duration(trial.e2e_s)
+    if e2e_s is None:
+        return
+    sums["spent"] = effects["spent"] = round(min(e2e_s, histogram.HIGHEST_S) * FIXED_POINT)
+    sums["spent.n"] = effects["spent.n"] = 1
+    told = "spent.silent" if tokens is None else "spent.tokens"
+    sums[told] = effects[told] = 1 if tokens is None else tokens
+
+
+def _add_cost(
+    sums: dict[str, int], effects: dict[str, int], trial: Trial, typical_tokens: int
+) -> None:
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost
@@ -181,7 +206,6 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
         sums[total_sq] = effects[total_sq] = round(y * y * FIXED_POINT)
         for field, of in zip(_moment_fields(kind, trial.lean), _COST[kind], strict=True):
             sums[field] = effects[field] = sums[of]
-    return sums, effects
 
 
 @lru_cache(maxsize=1024)
@@ -191,7 +215,7 @@ def _moment_fields(kind: str, lean: str) -> tuple[str, str, str]:
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:
-    """The part of a request's increments that bears on the effects of arms, and its steps.
+    """The part of a request's increments that bears on the effects of arms, its steps and time.
 
     Example:
         >>> effect_fields({"n": 1, "status.ok": 1, "tokens": 9, "y.s.n": 1, "ttft.7": 1})

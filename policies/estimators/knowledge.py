@@ -90,6 +90,7 @@ def belief(
     *,
     since_s: FloatArray | None = None,
     before: Collection[int] | None = None,
+    alike: NDArray[np.bool_] | None = None,
 ) -> Belief:
     """What is known of a class or part.
 
@@ -100,6 +101,8 @@ def belief(
         half_life_s: Age at which a sum counts half.
         since_s: How long ago drafting changed, by arm (`changed_s`); infinite for never.
         before: Arms that the guard held back until now; None for a part, which its class guards.
+        alike: Arms that answered the same mix of parts as the baseline (`mixes.alike`); None where
+            no part is told apart.
     """
     base = next(index for index, arm in enumerate(arms) if arm.baseline)
     if since_s is None:
@@ -118,7 +121,8 @@ def belief(
     held = {}
     if before is not None:
         late = np.exp2(-np.maximum(ages, 0.0) / RECENT_S)[:, None, None] * ended
-        held = held_back(_recent(_added(late, starts), base), strata.sum(axis=0), base, before)
+        recent = _recent(_added(late, starts), base)
+        held = held_back(recent, strata.sum(axis=0), base, before, alike)
     reported, tokens = found[_OUTPUT].sum(axis=1)
     last = float(since_s.min(initial=np.inf))
     return Belief(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.estimators.effects import NU0, noise_variance, sound_cells
+from policies.estimators.effects import NU0, ArmEffects, noise_variance, sound_cells
 from policies.estimators.shared import NOTHING_SHARED, Shared, by_block, marginal, with_shared
 from policies.estimators.verdict import TUNED_BLOCKS, TUNED_N, Gain, anytime_reach
 from policies.types import Prior
@@ -40,6 +40,7 @@ _FLAT = 1e-4
 _MOST_VARIANCE = 25.0
 _MOST_WEIGHT = 1e10
 _LEAST_N = 0.5
+_LEAST_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def differences(one: Groups, other: Groups | None, level: float) -> list[list[Di
             slack = slack + (noise / n) ** 2 / side.nu[:, column]
     df, variance = spread**2 / slack, sum(variances, np.zeros(shape))
     if one.shared.variance:
-        df = with_shared(df, np.maximum(variance, _LEAST_N * 1e-12), plain, one.shared)
+        df = with_shared(df, np.maximum(variance, _LEAST_VARIANCE), plain, one.shared)
     known = (np.max(variances, axis=0) < _MOST_VARIANCE) & (np.min(variances, axis=0) > 0.0)
     known[:, base] = False
     found: list[list[Difference | None]] = [[None] * shape[1] for _ in range(shape[0])]
@@ -284,6 +285,53 @@ def joined(groups: Groups, members: Sequence[Sequence[int]]) -> Groups:
         np.tensordot(pick, groups.alone, axes=1),
         groups.shared,
     )
+
+
+def together(one: Groups, other: Groups) -> Groups:
+    """The groups of both, one after another; both have the same arms."""
+    return Groups(
+        np.concatenate([one.precision, other.precision]),
+        np.concatenate([one.score, other.score]),
+        np.concatenate([one.noise, other.noise]),
+        np.concatenate([one.nu, other.nu]),
+        np.concatenate([one.n, other.n]),
+        one.baseline,
+        np.concatenate([one.alone, other.alone]),
+        max(one.shared, other.shared, key=lambda shared: shared.variance),
+    )
+
+
+def effects_of(groups: Groups, most_variance: float = _MOST_VARIANCE) -> list[ArmEffects]:
+    """Effects of each group by its own data, as `effects.arm_effects` gives them for one.
+
+    Args:
+        groups: Groups.
+        most_variance: An arm whose effect is known less well counts as not identified.
+
+    Example:
+        >>> n, level = np.full((1, 2), 50.0), np.array([[0.0, -0.5]])
+        >>> one = np.stack([n, n * level, n * (level**2 + 0.09)], axis=1)
+        >>> sums = np.concatenate([one, one * [1.0, 0.0]])
+        >>> [met, not_met] = effects_of(groups_of(sums, [0, 1], 0))
+        >>> met.mean.round(3), met.identified, not_met.identified
+        (array([ 0. , -0.5]), array([ True,  True]), array([ True, False]))
+    """
+    mean, covariance = _own(groups)
+    base, arms = groups.baseline, np.arange(groups.n.shape[1])
+    identified = covariance[:, arms, arms] <= most_variance
+    both = identified[:, :, None] & identified[:, None, :]
+    covariance = np.where(both, covariance, 0.0)
+    covariance[:, arms, arms] += np.where(identified, 0.0, np.inf)
+    v = groups.noise / np.maximum(groups.n, 1e-3)
+    v_base, nu_base = v[:, base, None], groups.nu[:, base, None]
+    df = (v + v_base) ** 2 / (v**2 / groups.nu + v_base**2 / nu_base)
+    if groups.shared.variance:
+        plain = np.diagonal(_inverse(groups.alone, base), axis1=1, axis2=2)
+        known = np.where(identified, np.diagonal(covariance, axis1=1, axis2=2), 1.0)
+        df = with_shared(df, np.maximum(known, _LEAST_VARIANCE), plain, groups.shared)
+    mean = np.where(identified, mean, 0.0)
+    rows = zip(mean, covariance, df, groups.noise, identified, strict=True)
+    return [ArmEffects(*of, base, groups.shared) for of in rows]
 
 
 def _own(groups: Groups) -> tuple[FloatArray, FloatArray]:

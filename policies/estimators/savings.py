@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from policies.estimators.effects import ArmEffects
 from policies.estimators.verdict import TUNED_BLOCKS, TUNED_N, anytime_reach
@@ -28,7 +27,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class ClassTimes:
-    """One class over a stretch of time.
+    """One class, or a part of one with effects of its own, over a stretch of time.
 
     Attributes:
         effects: Of the arms on log cost over that stretch, estimated with a flat prior.
@@ -53,7 +52,8 @@ class Saved:
         tokens_per_s: Tokens per second of answering, more than the baseline would have made; None
             also where an answer did not tell its tokens.
         answers: Answers compared.
-        not_compared: Answers of arms and classes that have no concurrent control; in no figure.
+        not_compared: Answers of arms and classes, or of parts, that have no concurrent control; in
+            no figure.
         time_s: What the answers compared took.
     """
 
@@ -73,11 +73,13 @@ def saved(classes: Sequence[ClassTimes], level: float = 0.95) -> Saved | None:
     `log B` is a weighted mean of the `-d`, with weights `p = T exp(-d) / B`, so it is a contrast
     with the variance `sum_c p_c' C_c p_c`, and has the confidence sequence of
     `policies.estimators.verdict.gain_of`. Of one arm in one class the share saved is exactly its
-    gain with its interval. Times are taken as they are: what is unsure is what the baseline would
-    have taken.
+    gain with its interval. Of several, noise in the `d` raises `log B`, to second order by
+    `(sum p diag(C) - variance) / 2`, which is taken off: of a class of many small parts it would
+    be some hundredths. Times are taken as they are: what is unsure is what the baseline would have
+    taken.
 
     Args:
-        classes: Every class with its arms.
+        classes: Every class with its arms, or its parts, each by itself; all with the same arms.
         level: Confidence in (0, 1) that all looks together keep.
 
     Returns:
@@ -95,57 +97,68 @@ def saved(classes: Sequence[ClassTimes], level: float = 0.95) -> Saved | None:
         >>> found.answers, round(found.tokens_per_s.value, 1)
         (50, 39.3)
     """
-    kept = [_compared(of) for of in classes]
-    answers = [float(of.answers[here].sum()) for of, here in zip(classes, kept, strict=True)]
-    others = sum(float(of.answers.sum() - of.answers[of.effects.baseline]) for of in classes)
-    time_s = sum(float(of.time_s[here].sum()) for of, here in zip(classes, kept, strict=True))
-    if not time_s > 0.0:
+    if not classes:
         return None
-    would = [
-        of.time_s * np.exp(-np.clip(of.effects.mean, -_MOST_LOG, _MOST_LOG)) * here
-        for of, here in zip(classes, kept, strict=True)
-    ]
-    baseline_s = sum(float(of.sum()) for of in would)
-    reach = _reach([of / baseline_s for of in would], classes, level)
+    effects = [of.effects for of in classes]
+    time_s, answers, tokens = (
+        np.stack([getattr(of, name) for of in classes]) for name in ("time_s", "answers", "tokens")
+    )
+    here = np.stack([of.identified for of in effects]) & (answers > 0.0) & (time_s > 0.0)
+    base = effects[0].baseline
+    here[:, base] = False
+    took = float(time_s[here].sum())
+    if not took > 0.0:
+        return None
+    mean = np.clip(np.stack([of.mean for of in effects]), -_MOST_LOG, _MOST_LOG)
+    would = np.where(here, time_s * np.exp(-mean), 0.0)
+    share = would / would.sum()
+    known = _known(share, effects, level)
     seconds = gain = speed = None
-    if reach is not None:
-        low, high = baseline_s * math.exp(-reach), baseline_s * math.exp(reach)
-        seconds = Range(baseline_s - time_s, low - time_s, high - time_s)
-        gain = Range(*(1.0 - time_s / of for of in (baseline_s, low, high)))
-        tokens = sum(float(of.tokens[here].sum()) for of, here in zip(classes, kept, strict=True))
-        if math.isfinite(tokens):
-            speed = Range(*(tokens / time_s - tokens / of for of in (baseline_s, low, high)))
-    n = round(sum(answers))
-    return Saved(seconds, gain, speed, n, max(round(others) - n, 0), time_s)
+    if known is not None:
+        value = float(would.sum()) * math.exp(-known.excess)
+        low, high = value * math.exp(-known.reach), value * math.exp(known.reach)
+        seconds = Range(value - took, low - took, high - took)
+        gain = Range(*(1.0 - took / of for of in (value, low, high)))
+        made = float(tokens[here].sum())
+        if math.isfinite(made):
+            speed = Range(*(made / took - made / of for of in (value, low, high)))
+    n = round(float(answers[here].sum()))
+    others = round(float(answers.sum() - answers[:, base].sum()))
+    return Saved(seconds, gain, speed, n, max(others - n, 0), took)
 
 
-def _compared(of: ClassTimes) -> NDArray[np.bool_]:
-    """Which arms have a concurrent control, and answers to speak of."""
-    here: NDArray[np.bool_] = of.effects.identified & (of.answers > 0.0) & (of.time_s > 0.0)
-    here[of.effects.baseline] = False
-    return here
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """How well the log of what the baseline would have taken is known.
+
+    Attributes:
+        reach: Half width of its interval.
+        excess: By how much noise raises its estimate.
+    """
+
+    reach: float
+    excess: float
 
 
-def _reach(
-    weights: Sequence[FloatArray], classes: Sequence[ClassTimes], level: float
-) -> float | None:
-    """Half width of the interval of the weighted mean effect; None where there is no bound."""
-    variance = unit = shaky = 0.0
-    for p, of in zip(weights, classes, strict=True):
-        effects, used = of.effects, p > 0.0
-        if not used.any():
-            continue
-        known, base = p[used], effects.baseline
-        mine = float(known @ effects.covariance[np.ix_(used, used)] @ known)
-        variance += mine
-        unit += float((known**2 * effects.noise[used]).sum())
-        unit += float(known.sum()) ** 2 * float(effects.noise[base])
-        both = float((known**2).sum()) + float(known.sum()) ** 2
-        unit += both * effects.shared.variance * TUNED_N / TUNED_BLOCKS
-        # Satterthwaite (1946), arms within a class as if they were independent.
-        own = known**2 * np.diagonal(effects.covariance)[used]
-        parts = float((own**2 / effects.df[used]).sum()) / max(float(own.sum()) ** 2, 1e-300)
-        shaky += mine**2 * parts
+def _known(share: FloatArray, effects: Sequence[ArmEffects], level: float) -> _Known | None:
+    """Of the weighted mean effect, weights of shape (classes, arms); None where it has no bound."""
+    used, base = share > 0.0, effects[0].baseline
+    covariance = np.where(
+        used[:, :, None] & used[:, None, :], np.stack([of.covariance for of in effects]), 0.0
+    )
+    noise, df = np.stack([of.noise for of in effects]), np.stack([of.df for of in effects])
+    mine = np.einsum("ca,cab,cb->c", share, covariance, share)
+    variance = float(mine.sum())
     if not variance > 0.0:
         return None
-    return anytime_reach(variance, variance**2 / shaky, unit, level)
+    moments = np.array([of.shared.variance for of in effects]) * TUNED_N / TUNED_BLOCKS
+    own_unit, base_unit = noise + moments[:, None], noise[:, base] + moments
+    unit = float((share**2 * own_unit).sum() + (share.sum(axis=1) ** 2 * base_unit).sum())
+    # Satterthwaite (1946), arms within a class as if they were independent.
+    alone = np.diagonal(covariance, axis1=1, axis2=2)
+    own = share**2 * alone
+    parts = (own**2 / df).sum(axis=1) / np.maximum(own.sum(axis=1) ** 2, 1e-300)
+    reach = anytime_reach(variance, variance**2 / float((mine**2 * parts).sum()), unit, level)
+    if reach is None:
+        return None
+    return _Known(reach, 0.5 * max(float((share * alone).sum()) - variance, 0.0))

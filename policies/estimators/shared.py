@@ -20,7 +20,7 @@ OMEGA0 = 0.05
 drift apart by some hundredths from one couple of minutes to the next. Twice as much makes the first
 verdict come after twice as many requests (`bench/verify_statistics.py`)."""
 
-NU_OMEGA = 4.0
+NU_OMEGA = 8.0
 """Contrasts between blocks that this prior is worth. Judgement: gone after half an hour."""
 
 _LEAST = 1e-9

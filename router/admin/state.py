@@ -379,6 +379,7 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
             "gain_one_look": None,
             "gain_by_load": {},
             "tail_ratios": dict.fromkeys(TAILS),
+            "tails_compared": None,
             "verdict": None,
             "abandoned_more": None,
         }
@@ -391,6 +392,7 @@ def _comparison_json(compared: Comparison | None) -> dict[str, Any]:
         "tail_ratios": {
             name: _flat(tail) if tail else None for name, tail in compared.tails.items()
         },
+        "tails_compared": compared.alike,
         "verdict": compared.verdict.value,
         "abandoned_more": compared.abandoned_more,
     }

@@ -148,7 +148,7 @@ def _tails(entry: dict[str, Any], pool: str) -> _Tails:
     if cell["verdict"] is None:  # the baseline: its tails are what tails are compared with
         return {name: {"low": 1.0, "high": 1.0} for name in cell["tail_ratios"]}
     ratios: _Tails = cell["tail_ratios"]
-    return ratios
+    return ratios if cell.get("tails_compared", True) else dict.fromkeys(ratios)
 
 
 def _alike(one: _Tails, other: _Tails) -> bool | None:

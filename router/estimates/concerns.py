@@ -128,7 +128,8 @@ def _changes(events: tuple[Event, ...], class_id: ClassId, cell: CellSummary) ->
 
 
 def _worst_tail(cell: CellSummary) -> tuple[str, TailRatio] | None:
-    known = cell.comparison.tails if cell.comparison else {}
+    compared = cell.comparison
+    known = compared.tails if compared is not None and compared.alike else {}
     sure = [
         (ratio.low, name, ratio)
         for name, ratio in known.items()

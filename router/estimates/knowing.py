@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies.estimators.knowledge import (
     FIELDS,
@@ -25,7 +26,9 @@ from policies.estimators.knowledge import (
     step_ratios,
 )
 from policies.estimators.load import BANDS, PARTS
+from policies.estimators.mixes import alike
 from policies.estimators.window import exponential_weight
+from policies.guard import TAIL
 from policies.knowledge import Belief, Knowledge, parent
 from policies.types import Arm, ArmId, ClassId, Counts, FloatArray
 from router.estimates.layout import BLOCK_S, COMMON, COPYING, Cells, segment_of
@@ -36,6 +39,7 @@ PARTS_A_LOOK = 16
 """Parts brought up to date at a time. Judgement: at a look a second, 128 of them take eight."""
 
 _CELLS_PER_STEP = 64
+_COSTS = FIELDS.index("y.s.n")
 _BAND = {part: band for band, part in enumerate(PARTS)}
 
 Key = tuple[ClassId, str]
@@ -113,6 +117,10 @@ class Knowing:
         ages = {index: wall - (index + 1) * BLOCK_S for index in blocks}
         yield
         classes = sorted({class_id for laid in blocks.values() for class_id, _ in laid.rows})
+        names = {
+            class_id: sorted({n for p in parts.get(class_id, ()) for n in _up(policy_part(p))})
+            for class_id in classes
+        }
         since: dict[ClassId, FloatArray] = {}
         held: dict[Key, Belief] = {}
         for class_id in classes:
@@ -120,14 +128,13 @@ class Knowing:
             if rows is None:
                 continue
             since[class_id] = changed_s(rows, self._baseline)
-            held[class_id, ""] = self._belief(class_id, "", rows, since[class_id])
+            found = self._belief(class_id, "", rows, since[class_id])
             yield
-        wanted = [
-            (class_id, name)
-            for class_id in classes
-            if class_id in since
-            for name in sorted({n for p in parts.get(class_id, ()) for n in _up(policy_part(p))})
-        ]
+            if TAIL in found.held_back.values() and names[class_id]:  # is it that of the arm?
+                mix = yield from self._alike(blocks, ages, class_id, names[class_id])
+                found = self._belief(class_id, "", rows, since[class_id], mix)
+            held[class_id, ""] = found
+        wanted = [(class_id, name) for class_id in since for name in names[class_id]]
         yield from self._look_at_parts(wanted, blocks, ages, since, held)
         self._beliefs = held
         return self._known(blocks, ages)
@@ -153,10 +160,42 @@ class Knowing:
                 held[key] = self._belief(*key, rows, since[key[0]])
             yield
 
-    def _belief(self, class_id: ClassId, part: str, rows: Rows, since_s: FloatArray) -> Belief:
+    def _belief(
+        self,
+        class_id: ClassId,
+        part: str,
+        rows: Rows,
+        since_s: FloatArray,
+        mix: NDArray[np.bool_] | None = None,
+    ) -> Belief:
         known = self._beliefs.get((class_id, part))
         before = tuple(known.held_back) if known is not None else ()
-        return belief(class_id, self._arms, rows, self._half_life_s, since_s=since_s, before=before)
+        half_life_s = self._half_life_s
+        return belief(
+            class_id, self._arms, rows, half_life_s, since_s=since_s, before=before, alike=mix
+        )
+
+    def _alike(
+        self,
+        blocks: Mapping[int, _Laid],
+        ages: Mapping[int, float],
+        class_id: ClassId,
+        names: Sequence[str],
+    ) -> Generator[None, None, NDArray[np.bool_]]:
+        """Which arms answered the same mix of parts as the baseline."""
+        place = {name: row for row, name in enumerate(("", *names))}
+        answers = np.zeros((len(place), len(self._arms)))
+        for index, laid in blocks.items():
+            weight = exponential_weight(ages[index], self._half_life_s)
+            for name, row in place.items():
+                sums = laid.rows.get((class_id, name))
+                if sums is not None:
+                    answers[row] += weight * sums[_COSTS]
+            yield
+        whole = answers.copy()
+        for name in names:
+            answers[place[parent(name)]] -= whole[place[name]]
+        return alike(np.maximum(answers, 0.0)[None], self._baseline)
 
     def _known(self, blocks: Mapping[int, _Laid], ages: Mapping[int, float]) -> Knowledge:
         size = len(self._arms)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
 from policies.estimators.increments import FIXED_POINT, STEP_FIELDS
+from policies.estimators.mixes import alike
 from policies.estimators.tau import Tau, standardised
 from policies.types import Arm, ArmId, FloatArray, Status
 from router.types import POOLED, SegmentId
@@ -262,8 +263,9 @@ class Grouped:
 
     def mix(self, blocks: int) -> Mix:
         """What each group had of each arm."""
-        served = _added(self.ended, self.ended_group, self.starts)[:, 0]
-        return Mix(served, self.by_block(self.steps, blocks))
+        both = np.concatenate([self.steps, self.ended[:, :1]], axis=1)
+        figures = self.by_block(both, blocks)
+        return Mix(figures[:, :, 2], figures[:, :, :2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ class Mix:
     """What each group of a class had of each arm.
 
     Attributes:
-        served: Requests that ended well, shape (groups, arms).
+        served: Requests that ended well, shape (groups, blocks, arms).
         steps: Steps and their tokens, shape (groups, blocks, 2, arms).
     """
 
@@ -281,14 +283,19 @@ class Mix:
     def taus(self, arm: int) -> tuple[Tau, Tau] | None:
         """Tau of an arm's answers, and the same weighed by the traffic of the class."""
         steps, tokens = self.steps[:, :, 0, arm], self.steps[:, :, 1, arm]
+        served = self.served.sum(axis=1)
         known = self.steps[:, :, 1].sum(axis=1)
         telling = known.sum(axis=0) > 0.0
         # Requests to arms whose engines tell no steps are taken to be as long as the others.
-        told = np.maximum(self.served[:, telling].sum(axis=1), 1.0)
-        traffic = known.sum(axis=1) * np.maximum(self.served.sum(axis=1) / told, 1.0)
+        told = np.maximum(served[:, telling].sum(axis=1), 1.0)
+        traffic = known.sum(axis=1) * np.maximum(served.sum(axis=1) / told, 1.0)
         own = standardised(tokens, steps, known[:, arm])
         of_class = standardised(tokens, steps, traffic)
         return None if own is None or of_class is None else (own, of_class)
+
+    def alike(self, baseline: int) -> NDArray[np.bool_]:
+        """Which arms answered the same mix of groups as the baseline, shape (arms,)."""
+        return alike(self.served.swapaxes(0, 1), baseline)
 
 
 def _added(counts: NDArray[Any], group: IntArray, starts: Sequence[int]) -> FloatArray:

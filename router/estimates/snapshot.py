@@ -301,6 +301,7 @@ class SnapshotBuilder:
             [block.durations.get(class_id) for block in window.blocks.values()], len(self._arms)
         ).only(judged.told)
         mix = grouped.mix(len(window.blocks)) if len(grouped.starts) > 1 else None
+        alike = mix.alike(self._baseline) if mix else np.ones(len(self._arms), dtype=np.bool_)
         yield
         cells = {}
         for index, arm in enumerate(self._arms):
@@ -308,7 +309,7 @@ class SnapshotBuilder:
             cell = window.cell(key, judged.told[:, index])
             compared = None
             if not arm.baseline:
-                compared = self._compare(index, durations, judged)
+                compared = self._compare(index, durations, judged, alike=bool(alike[index]))
             yield
             waited = latencies(durations, index)
             yield
@@ -341,7 +342,9 @@ class SnapshotBuilder:
             yield
         return cells
 
-    def _compare(self, index: int, durations: Durations, judged: _Judged) -> Comparison:
+    def _compare(
+        self, index: int, durations: Durations, judged: _Judged, *, alike: bool
+    ) -> Comparison:
         effects = judged.effects
         gain = gain_of(effects, index)
         against = tails(durations, index, self._baseline)
@@ -349,14 +352,16 @@ class SnapshotBuilder:
             gain,
             n_arm=float(judged.n[index]),
             n_baseline=float(judged.n[effects.baseline]),
-            tails=tuple(against.values()),
+            tails=tuple(against.values()) if alike else (),
             failing=judged.worse.failing[index],
             abandoned=judged.worse.abandoned[index],
             limit=self._tail_limit,
         )
         once = fixed_sample_gain(effects, index)
-        by_load = {band: gains[index] for band, gains in judged.by_load.items()}
-        return Comparison(gain, once, by_load, against, found, judged.worse.abandoned[index])
+        # Sums by load are not told apart by part.
+        by_load = {band: of[index] if alike else None for band, of in judged.by_load.items()}
+        more = judged.worse.abandoned[index]
+        return Comparison(gain, once, by_load, against, alike, found, more)
 
     def _worse(
         self, class_id: ClassId, grouped: Grouped, window: _Window, told: NDArray[np.bool_]

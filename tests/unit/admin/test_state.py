@@ -135,6 +135,7 @@ def test_a_class_shows_a_cell_for_every_pool() -> None:
     nothing = {"p50": None, "p95": None, "p99": None}
     assert plain["ttft_s"] == {"n": 0, **nothing, "intervals": nothing}
     assert set(plain["tail_ratios"].values()) == {None}
+    assert (plain["tails_compared"], fast["tails_compared"]) == (None, True)
     assert (fast["tokens"], fast["tokens_per_step"], fast["acceptance_requests"]) == (300, 2.5, 2)
     assert fast["acceptance_sources"] == {"request": 2}
     assert (fast["acceptance_source"], fast["acceptance_tokens"]) == ("request", 200)

@@ -121,6 +121,15 @@ def test_tails_can_make_a_difference(tail: Bounds, verdict: str) -> None:
     assert made(one, other)["pairs"][0]["verdict"] == verdict
 
 
+def test_tails_of_another_mix_tell_nothing() -> None:
+    """They may be those of the applications that the pool was sent."""
+    one = entry("chat", around(0.4), around(0.1))
+    other = entry("math", around(0.4), around(0.1), tail=(1.5, 1.3, 1.8))
+    for cell in other["cells"]:
+        cell["tails_compared"] = False
+    assert made(one, other)["pairs"][0]["verdict"] == UNKNOWN
+
+
 def test_classes_with_other_best_pools_are_worth_telling_apart() -> None:
     """By what each would lose with the other's, at the bounds that favour nothing."""
     one, other = entry("chat", around(0.4), around(0.1)), entry("edit", around(0.0), around(0.5))

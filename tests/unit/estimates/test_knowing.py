@@ -12,6 +12,7 @@ from policies.cost import typical_tokens
 from policies.estimators.cells import add_counts, increments
 from policies.estimators.increments import effect_fields
 from policies.estimators.knowledge import Expectations, Stretch, knowledge
+from policies.guard import TAIL
 from policies.knowledge import Knowledge
 from policies.types import Arm, ArmId, ClassId, SpecUsage, Status, Trial
 from router.estimates.extras import more_cells
@@ -19,6 +20,7 @@ from router.estimates.knowing import PARTS_A_LOOK, Knowing, policy_part
 from router.estimates.layout import BLOCK_S, Cells
 from router.estimates.reader import Past
 from router.types import POOLED, SegmentId
+from tests.support.applications import APART, HEAVY, LIGHT, NOTHING, block
 from tests.support.builders import CHAT, FAST, PLAIN
 from tests.support.pieces import result
 
@@ -168,3 +170,18 @@ def test_a_part_counts_for_what_it_is_a_part_of() -> None:
     assert one > 0.0
     assert other > 0.0
     assert both == pytest.approx(one + other)
+
+
+def held_back(shares: Mapping[SegmentId, float], gain: Mapping[SegmentId, float]) -> dict[int, str]:
+    """Arms that the guard takes out of a class of two applications."""
+    rng = np.random.default_rng(0)
+    blocks = [block(rng, gain, shares) for _ in range(10)]
+    knowing = Knowing(ARMS, Expectations(), 900.0)
+    known = looked(knowing, past(*blocks), {CHAT: (HEAVY, LIGHT)})
+    return dict(known.beliefs[CHAT, ""].held_back)
+
+
+def test_a_tail_of_other_applications_holds_no_arm_back() -> None:
+    """One that answers the slow application has its tail; one that slows both down is held back."""
+    assert held_back(APART, NOTHING) == {}
+    assert held_back({HEAVY: 0.5, LIGHT: 0.5}, {HEAVY: -1.0, LIGHT: 0.5}) == {1: TAIL}

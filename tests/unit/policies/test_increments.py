@@ -34,6 +34,7 @@ def test_the_worked_example_in_full() -> None:
         "drafted": 129, "drafted.n": 1, "drafted.accepted": 10,
         "hist.0": 39, "hist.1": 1, "hist.3": 3, "alpha.accepted": 10, "alpha.early": 40,
         f"ttft.{bucket(0.2)}": 1, f"tpot.{bucket(0.02)}": 1, f"e2e.{bucket(1.24)}": 1,
+        "spent": 1_240_000, "spent.n": 1, "spent.tokens": 53,
         "y.s.n": 1, "y.s.s": round(y * 1e6), "y.s.q": round(y * y * 1e6),
         "m.s.n": 1, "m.s.s": round(y * 1e6), "m.s.q": round(y * y * 1e6),
     }  # fmt: skip
@@ -252,10 +253,11 @@ def test_durations_that_cannot_be_true_are_left_out(seconds: float) -> None:
 
 
 def test_the_fields_of_effects_are_those_an_arm_view_reads() -> None:
-    """A segment's cell is small: whatever the view needs, steps, and nothing else."""
+    """A segment's cell is small: whatever the view needs, steps, time, and nothing else."""
     sums = increments(TRIAL, 53)
     small = effect_fields(sums)
     steps = {"steps", "steps.tokens"}
     costs = {f"{family}.s.{figure}" for family in "ym" for figure in "nsq"}
-    assert set(small) == {"n", "status.ok"} | costs | steps
+    time = {"spent", "spent.n", "spent.tokens"}
+    assert set(small) == {"n", "status.ok"} | costs | steps | time
     assert small.items() <= sums.items()

@@ -18,10 +18,12 @@ from policies.estimators.pooling import (
     Groups,
     between_variance,
     differences,
+    effects_of,
     groups_of,
     joined,
     priors,
     rest_of,
+    together,
 )
 from policies.estimators.verdict import gain_of
 from policies.types import ArmView, ClassId, FloatArray, Prior
@@ -162,3 +164,32 @@ def test_where_data_bound_nothing_there_is_no_difference() -> None:
     """Rather than a huge one."""
     made = groups(A, 0 * A)
     assert differences(made, rest_of(made), 0.95) == [[None] * 3] * 2
+
+
+def test_effects_of_a_group_are_those_of_its_requests_alone() -> None:
+    """As `arm_effects` has them, which shrinks noise to that of all groups here."""
+    for mine, found in zip((A, B), effects_of(groups(A, B)), strict=True):
+        alone = arm_effects(view(mine))
+        np.testing.assert_allclose(found.mean, alone.mean, rtol=1e-5)
+        np.testing.assert_allclose(found.covariance, alone.covariance, rtol=1e-3, atol=1e-9)
+        np.testing.assert_allclose(found.df, alone.df, rtol=1e-3)
+        assert found.identified.all()
+
+
+def test_an_arm_that_never_met_the_baseline_has_no_effect_in_a_group() -> None:
+    """Nor one that is known less well than is asked for."""
+    apart = A * np.array([1.0, 1.0, 0.0])
+    [found] = effects_of(groups(apart))
+    assert found.identified.tolist() == [True, True, False]
+    assert (found.mean[2], found.covariance[2, 2]) == (0.0, np.inf)
+    [strict] = effects_of(groups(apart), most_variance=1e-6)
+    assert strict.identified.tolist() == [True, False, False]
+
+
+def test_hours_add_up() -> None:
+    """Whether their strata or their equations are put together is the same, noise aside."""
+    hours = joined(together(groups(A), groups(B)), [[0, 1]])
+    at_once = groups(np.concatenate([A, B]))
+    np.testing.assert_allclose(hours.precision, at_once.precision, rtol=1e-6)
+    np.testing.assert_allclose(hours.score, at_once.score, rtol=1e-6, atol=1e-9)
+    assert hours.n.tolist() == at_once.n.tolist()

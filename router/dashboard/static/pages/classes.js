@@ -74,6 +74,7 @@ function gains(view, cell) {
       key: row.key, label: row.label, value: tellsSomething(row.gain) ? row.gain.value : null, low: row.gain?.low, high: row.gain?.high, kind: kind(row), text: gainText(row.gain),
     })), { show: () => "" }),
     h("h3", null, "Tails against the baseline's"),
+    cell.tails_compared ? null : h("p", { class: "quiet" }, "The pool answers other applications than the baseline, so tails are shown, and decide nothing; nor are loads compared."),
     forest("Tail ratios", tails.map(([tail, ratio]) => ({
       key: tail, label: tail.replace("_", " ").toUpperCase(), value: ratio?.value ?? null, low: ratio?.low, high: ratio?.high,
       text: ratio ? `${figure(ratio.value)} × ${bracket(ratio.low, ratio.high, figure)}` : UNKNOWN,

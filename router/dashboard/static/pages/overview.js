@@ -48,7 +48,7 @@ function tailTile(view, route) {
   let worst = null;
   for (const entry of route.classes) {
     for (const cell of entry.cells.filter((of) => (of.share ?? 0) >= SERVES)) {
-      for (const [tail, ratio] of Object.entries(cell.tail_ratios ?? {})) {
+      for (const [tail, ratio] of Object.entries(cell.tails_compared ? cell.tail_ratios : {})) {
         if (ratio && ratio.low !== null && (!worst || ratio.low > worst.ratio.low)) worst = { tail, ratio, entry, cell };
       }
     }
