@@ -18,7 +18,7 @@ from yarl import URL
 
 from router.errors import Reason
 from router.fleet.model import Replica
-from router.relay.upstream import Receive, UpstreamError, UpstreamRequest
+from router.relay.upstream import STALE_S, Receive, UpstreamError, UpstreamRequest
 from router.types import AttemptEnd, Headers
 
 _LARGE_BODY = 256 * 1024
@@ -37,10 +37,22 @@ class _Try:
         self.limit = asyncio.timeout(None)
         self.reused = False
         self._header_s = header_s
+        self._begun_s: float | None = None
+        """When the first part was written."""
 
     def sent(self) -> None:
         """A part of the request is written: the limit counts from the last."""
-        self.limit.reschedule(asyncio.get_running_loop().time() + self._header_s)
+        now = asyncio.get_running_loop().time()
+        if self._begun_s is None:
+            self._begun_s = now
+        self.limit.reschedule(now + self._header_s)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a connection that ends now was dead when it was taken."""
+        if not self.reused or self._begun_s is None:
+            return self.reused
+        return asyncio.get_running_loop().time() - self._begun_s <= STALE_S
 
 
 class _Response:
@@ -163,7 +175,7 @@ class AiohttpUpstream:
                 )
         except (aiohttp.ClientError, OSError, TimeoutError, UnicodeError) as error:
             mapped = _mapped(error)
-            if attempt.reused and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
+            if attempt.stale and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
                 mapped.end = AttemptEnd.STALE
             raise mapped from error
         if response.status < _OK:

@@ -313,9 +313,13 @@ class _Run:
         return error
 
     async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
-        end = await self._try(pool, lease, fresh=self._once)
+        # Once a server was lost, no other gets the request on a connection that may be stale: it
+        # would be asked twice, and what ends servers may be the request.
+        end = await self._try(pool, lease, fresh=self._once or self._lost > 0)
         if end is AttemptEnd.STALE:
             end = await self._try(pool, lease, fresh=True)
+            # Its connection was open and now nobody listens: it was lost, not found missing.
+            self._lost += end is AttemptEnd.UNREACHABLE
         if end is AttemptEnd.BUSY and self._spare is not None:
             after_s = retry_after_s(self._spare.headers, self._relay.clock.wall())
             self._saw(lease, Seen.BUSY, after_s)

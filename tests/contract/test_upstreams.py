@@ -341,11 +341,21 @@ async def test_a_server_that_leaves_before_the_body(
     assert (await refused(upstream, server(engine))).end is AttemptEnd.DISCONNECTED
 
 
+def stale_within(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long after a request a kept connection may end as stale, however slow the machine."""
+    for module in ("wire.connection", "reference"):
+        monkeypatch.setattr(f"router.relay.{module}.STALE_S", seconds)
+
+
 @pytest.mark.parametrize("goodbye", [close(), reset()], ids=["closed", "reset"])
 async def test_a_kept_connection_that_was_dead(
-    upstream: Upstream, engine: ScriptedBackend, goodbye: Step
+    upstream: Upstream,
+    engine: ScriptedBackend,
+    goodbye: Step,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only it ends as stale: the same server may be asked again, on a fresh connection."""
+    stale_within(GUARD_S, monkeypatch)
     engine.then(send(HELLO))
     engine.then(goodbye)
     engine.then(send(HELLO))
@@ -354,6 +364,23 @@ async def test_a_kept_connection_that_was_dead(
     assert (error.end, error.reason) == (AttemptEnd.STALE, Reason.UPSTREAM_UNAVAILABLE)
     assert (await ask(upstream, engine, asked(fresh=True))).body == b"hello"
     assert [got.connection for got in engine.requests] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("goodbye", [close(), reset()], ids=["closed", "reset"])
+async def test_a_kept_connection_that_ended_late(
+    upstream: Upstream,
+    engine: ScriptedBackend,
+    goodbye: Step,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its server had the request, and may have died of it."""
+    stale_within(0.0, monkeypatch)
+    engine.then(send(HELLO))
+    engine.then(goodbye)
+    await ask(upstream, engine)
+    error = await refused(upstream, server(engine))
+    assert (error.end, error.reason) == (AttemptEnd.DISCONNECTED, Reason.UPSTREAM_UNAVAILABLE)
+    assert [got.connection for got in engine.requests] == [0, 0]
 
 
 async def test_a_server_that_says_nothing(upstream: Upstream, engine: ScriptedBackend) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from router.errors import Reason
-from router.relay.upstream import UpstreamError, UpstreamRequest
+from router.relay.upstream import STALE_S, UpstreamError, UpstreamRequest
 from router.relay.wire.connection import Connection
 from router.relay.wire.response import WireResponse
 from router.types import AttemptEnd
@@ -316,6 +316,27 @@ async def test_stale_is_a_kept_connection_that_said_nothing(line: Open) -> None:
                 at.connection.data_received(heard)
             at.lose() if way == "lost" else at.connection.eof_received()
             assert await end_of(task) is end
+
+
+@pytest.mark.parametrize("way", ["lost", "eof"])
+@pytest.mark.parametrize("size", [2, 1 << 20])
+async def test_a_server_that_had_time_to_work_was_lost(
+    line: Open, clock: ManualClock, way: str, size: int
+) -> None:
+    """However kept its connection was; the time counts from the first byte of the request."""
+    for after_s, end in ((STALE_S, AttemptEnd.STALE), (STALE_S + 0.01, AttemptEnd.DISCONNECTED)):
+        at = line(room=100_000)
+        task = at.ask()
+        await turn()
+        at.connection.data_received(HELLO)
+        await task
+        clock.advance(60.0)
+        task = at.ask(bytes(size))
+        await turn()
+        at.loop.advance(after_s)
+        at.transport.take(1 << 20)
+        at.lose(ConnectionResetError()) if way == "lost" else at.connection.eof_received()
+        assert await end_of(task) is end
 
 
 async def test_a_connection_that_is_gone_before_the_request(line: Open) -> None:
