@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from time import monotonic
 from types import SimpleNamespace
 
 import aiohttp
@@ -39,27 +40,35 @@ class _Try:
         self._header_s = header_s
         self._begun_s: float | None = None
         """When the first part was written."""
+        self._sent_s = 0.0
+        """When the last one was."""
 
     def sent(self) -> None:
         """A part of the request is written: the limit counts from the last."""
-        now = asyncio.get_running_loop().time()
+        self._sent_s = monotonic()
         if self._begun_s is None:
-            self._begun_s = now
-        self.limit.reschedule(now + self._header_s)
+            self._begun_s = self._sent_s
+        self.limit.reschedule(asyncio.get_running_loop().time() + self._header_s)
+
+    @property
+    def waited_s(self) -> float:
+        """How long it is since the last part was written."""
+        return monotonic() - self._sent_s
 
     @property
     def stale(self) -> bool:
         """Whether a connection that ends now was dead when it was taken."""
         if not self.reused or self._begun_s is None:
             return self.reused
-        return asyncio.get_running_loop().time() - self._begun_s <= STALE_S
+        return monotonic() - self._begun_s <= STALE_S
 
 
 class _Response:
     """An answer, read in a loop by whoever waits in `copy_to`."""
 
-    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, idle_s: float, *, waited_s: float) -> None:
         self._response = response
+        self.waited_s = waited_s
         self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
         self._may_read = asyncio.Event()
@@ -184,7 +193,7 @@ class AiohttpUpstream:
             raise UpstreamError(
                 AttemptEnd.DISCONNECTED, Reason.UPSTREAM_PROTOCOL, "not a complete HTTP answer"
             )
-        return _Response(response, request.idle_s)
+        return _Response(response, request.idle_s, waited_s=attempt.waited_s)
 
     def _session(self, replica: Replica, *, fresh: bool) -> aiohttp.ClientSession:
         # One for each server, so that no server's trouble uses up another's connections; and one

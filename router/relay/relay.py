@@ -565,5 +565,7 @@ class _Run:
 
 def _head_limit(replica: Replica, *, streamed: bool) -> float:
     """The head comes before the content and before the end, so their limits are also its own."""
-    limits = (replica.first_content_s if streamed else None, replica.total_s)
-    return min((limit for limit in limits if limit is not None), default=replica.header_s)
+    limit_s = replica.header_s
+    if streamed and replica.first_content_s is not None:
+        limit_s = min(limit_s, replica.first_content_s)
+    return limit_s if replica.total_s is None else min(limit_s, replica.total_s)

@@ -71,6 +71,10 @@ class UpstreamResponse(Protocol):
     def headers(self) -> Headers:
         """Header lines as received, names and values in latin-1."""
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds from the request's last byte to the end of the head."""
+
     async def copy_to(self, receive: Receive) -> None:
         """Hands over the body, still in its content coding; returns at its end. Called once.
 

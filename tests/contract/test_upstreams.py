@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from time import monotonic
 
 import pytest
 
@@ -389,6 +390,21 @@ async def test_a_server_that_says_nothing(upstream: Upstream, engine: ScriptedBa
     error = await refused(upstream, server(engine), asked(header_s=SHORT_S))
     assert (error.end, error.reason) == (AttemptEnd.TIMEOUT, Reason.UPSTREAM_TIMEOUT)
     await engine.requests[0].gone.wait()
+
+
+async def test_the_wait_for_the_head_is_told(upstream: Upstream, engine: ScriptedBackend) -> None:
+    """It is over when the head is here, and begins anew with each request of a connection."""
+    for _ in range(2):
+        asked_for, told = Gate(), Gate()
+        engine.then(opens(asked_for), wait(told), send(HELLO))
+        sending = asyncio.ensure_future(upstream.send(server(engine), asked()))
+        begun_s = monotonic()
+        await asked_for.wait()
+        told.open()
+        response = await sending
+        waited_s = monotonic() - begun_s
+        await read(response)
+        assert 0.0 < response.waited_s <= waited_s
 
 
 async def test_half_a_head_is_no_head(upstream: Upstream, engine: ScriptedBackend) -> None:

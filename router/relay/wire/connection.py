@@ -124,10 +124,11 @@ class Connection(asyncio.Protocol):
                 self.fail(failures.no_http())
             return
         self._waiter = None
-        self._response = response = WireResponse(framing.head, self)
+        now = monotonic()
+        self._response = response = WireResponse(framing.head, self, now - self._since)
         if framing.head.status >= _REFUSED:
             self._stop_upload()
-        self._since, self._limit = monotonic(), self._idle_s
+        self._since, self._limit = now, self._idle_s
         if piece:
             response.keep(piece)
         if framing.stage is Stage.BODY:

@@ -116,6 +116,20 @@ async def test_the_head_has_a_limit(line: Open) -> None:
     assert at.transport.aborted
 
 
+async def test_the_wait_for_the_head_is_told(line: Open) -> None:
+    """From the request's last byte too."""
+    at = line(room=0)
+    task = at.ask()
+    await turn()
+    at.loop.advance(7.0)
+    at.transport.take(1 << 20)
+    at.loop.advance(2.0)
+    at.connection.data_received(OK)
+    at.loop.advance(1.0)
+    at.connection.data_received(HELLO.removeprefix(OK))
+    assert (await task).waited_s == pytest.approx(3.0)
+
+
 async def test_the_body_has_a_limit(line: Open) -> None:
     """Between two reads, whether they bring a body or not."""
     at = line()
