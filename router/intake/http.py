@@ -227,6 +227,9 @@ class _Edge:
     ) -> web.StreamResponse:
         """Ends an answer that cannot go on, so that nobody takes it for a whole one.
 
+        As `Transfer.break_off` does: by an event where one can be read, else by cutting it. Of one
+        that has come to its own end mark nothing is missing.
+
         Raises:
             RequestError: It has not begun; the error is the answer.
         """
@@ -234,11 +237,15 @@ class _Edge:
             raise error
         if sink.ended:
             return sink.response
-        if not sink.takes_events:
+        left = sink.left
+        if not sink.takes_events or (left is not None and not left.may_add):
             sink.abort()
             return sink.response
-        dialect = dialect_of(head.path, head.headers)
-        sink.write(dialect.error_ending(error, request_id=head.request_id))
+        if left is None:  # only comments have been sent
+            dialect = dialect_of(head.path, head.headers)
+            sink.write(dialect.error_ending(error, request_id=head.request_id))
+        elif not left.complete:
+            sink.write(left.ending(error, head.request_id))
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 await sink.close()

@@ -105,6 +105,9 @@ class Relay:
         except RequestError as error:
             run.http_status, run.error = error.http_status, error.reason.value
             raise
+        except Exception:
+            run.left_off()
+            raise
         finally:
             outcome = run.outcome()
             run.let_go()
@@ -491,12 +494,18 @@ class _Run:
             if self._keep_alive is not None and self._keep_alive.begun:
                 self.http_status = _OK
             return
+        self.left_off()
         self.http_status = transfer.status
         harvest = transfer.harvest
         if harvest.complete:
             self._status = status_of(transfer.status, transfer.pool, broken=harvest.broken)
         else:
             self._status = Status.ABORTED
+
+    def left_off(self) -> None:
+        """The answer stops here; the client may still be there, and whoever ends it has to know."""
+        if self._transfer is not None:
+            self._sink.left_at(self._transfer.harvest)
 
     def _overhead_s(self) -> float | None:
         """From its entry, which it may have had to wait for, until it was handed on."""
