@@ -374,7 +374,8 @@ class _Run:
         """Raises: UpstreamError: There was no answer, and the client knows nothing of the try."""
         ctx, relay, replica = self._ctx, self._relay, lease.replica
         ask = self._ask(pool)
-        self._sent_s = relay.clock.monotonic()
+        if self._sent_s is None:
+            self._sent_s = relay.clock.monotonic()
         response = await relay.upstream.send(
             replica,
             UpstreamRequest(
@@ -508,7 +509,10 @@ class _Run:
             self._sink.left_at(self._transfer.harvest)
 
     def _overhead_s(self) -> float | None:
-        """From its entry, which it may have had to wait for, until it was handed on."""
+        """From its entry, which it may have had to wait for, until it was first handed on.
+
+        What comes after that is the servers' time, however many are tried.
+        """
         if self._sent_s is None:
             return None
         return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s

@@ -566,6 +566,20 @@ async def test_a_slow_upload_is_not_the_pools_time(
     assert (line["e2e_s"], line["overhead_s"]) == (0.0, 0.0)
 
 
+async def test_the_time_of_a_lost_server_is_not_the_proxy_s(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """What the proxy adds ends when the first server has the request."""
+    clock = ManualClock()
+    fast.then(does(lambda: clock.advance(30.0)), close())
+    plain.always(wire.llama_chat())
+    pools = (pool("plain", plain), pool("fast", fast, method="draft_model"))
+    app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")), clock)
+    assert (await ask(app.data_url, request_bytes(wire.chat()))).status == 200
+    line = await only_decision(app)
+    assert (line["e2e_s"], line["overhead_s"]) == (30.0, 0.0)
+
+
 @pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-8", ""])
 async def test_page_with_status_200_is_no_answer(
     start: Start, plain: ScriptedBackend, tmp_path: Path, kind: str
