@@ -184,7 +184,9 @@ class AiohttpUpstream:
                 )
         except (aiohttp.ClientError, OSError, TimeoutError, UnicodeError) as error:
             mapped = _mapped(error)
-            if attempt.stale and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
+            # A limit that was reached is an OSError too.
+            lost = mapped.end is AttemptEnd.DISCONNECTED and attempt.stale
+            if lost and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
                 mapped.end = AttemptEnd.STALE
             raise mapped from error
         if response.status < _OK:

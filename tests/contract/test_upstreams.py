@@ -384,6 +384,17 @@ async def test_a_kept_connection_that_ended_late(
     assert [got.connection for got in engine.requests] == [0, 0]
 
 
+async def test_a_kept_connection_that_says_nothing(
+    upstream: Upstream, engine: ScriptedBackend
+) -> None:
+    """Its server is silent, not gone: nobody asks it again."""
+    engine.then(send(HELLO))
+    engine.then(until_gone())
+    await ask(upstream, engine)
+    error = await refused(upstream, server(engine), asked(header_s=SHORT_S))
+    assert (error.end, error.reason) == (AttemptEnd.TIMEOUT, Reason.UPSTREAM_TIMEOUT)
+
+
 async def test_a_server_that_says_nothing(upstream: Upstream, engine: ScriptedBackend) -> None:
     """No head within its limit: the try ends, and the server learns that nobody waits."""
     engine.then(until_gone())
