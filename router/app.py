@@ -59,6 +59,7 @@ from router.tenants.keyring import KeyRing
 from router.tenants.quotas import Quotas
 from router.tenants.sharing import SharedLimits, limited, limits_of
 from router.tracing.open import open_tracing
+from router.types import Headers
 
 REPEAT_S = 0.5
 """Between two looks whether the baseline has time for a repeat."""
@@ -412,6 +413,10 @@ class Application:
         )
 
     # --- What others ask ----------------------------------------------------------------------
+
+    def welcome(self, headers: Headers) -> None:
+        """Refuses who is not served, before a body is read; see `Tenants.tenant`."""
+        self._current.tenants.tenant(headers)
 
     def handle(self, raw: RawRequest, sink: ResponseSink) -> Awaitable[None]:
         """Serves one request by the configuration that holds when it comes."""

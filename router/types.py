@@ -207,7 +207,7 @@ class Outcome:
     """Tokens of the answer that have passed at least, by its events; for who pays by tokens."""
     spec: SpecUsage | None = None
     overhead_s: float | None = None
-    """Arrival until the request was handed to the upstream connection, less `queue_s`."""
+    """Arrival until the request was first handed to an upstream connection, less `queue_s`."""
     error: str | None = None
     """Reason label of a failure."""
     unread: tuple[str, ...] = field(default=())

@@ -14,6 +14,7 @@ from router.cli.terminal import out
 from router.config.load import load_config, naming
 from router.config.models import Config
 from router.config.routes import KNOWN_METHODS, Pool
+from router.config.servers import Timeouts
 from router.errors import ConfigError
 
 
@@ -52,6 +53,8 @@ def _told(file: Path, config: Config) -> None:
             close = difflib.get_close_matches(pool.method, KNOWN_METHODS, n=1, cutoff=0.8)
             if close and pool.method not in KNOWN_METHODS:
                 out.print(f"  note: no known method is called {pool.method}; is it {close[0]}?")
+            for note in _notes_on(pool.timeouts):
+                out.print(f"  note: {note}")
         methods = {pool.name: pool.method for pool in route.pools}
         if methods[route.baseline] != "none":
             out.print(
@@ -83,6 +86,28 @@ def tenant_notes(config: Config) -> Iterator[str]:
 def _meant(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f"is it {close[0]}?" if close else f"there are: {', '.join(known)}"
+
+
+def _notes_on(limits: Timeouts) -> list[str]:
+    """Where one limit leaves nothing to another one that was set."""
+    header_s, first_s, total_s = limits.header_s, limits.first_content_s, limits.total_s
+    notes = []
+    if total_s is not None:
+        for name in ("header_s", "first_content_s", "idle_s"):
+            value = getattr(limits, name)
+            if name in limits.model_fields_set and value is not None and value >= total_s:
+                notes.append(f"{name} ({value:g} s) can never matter: total_s is {total_s:g} s")
+        if total_s > header_s:
+            notes.append(
+                f"total_s ({total_s:g} s) matters for streams only: whole answers end at header_s, "
+                f"which is {header_s:g} s"
+            )
+    if first_s is not None and first_s > header_s:
+        notes.append(
+            f"first_content_s ({first_s:g} s) matters only where the head of a stream comes before "
+            f"its content: for the head there is header_s, which is {header_s:g} s"
+        )
+    return notes
 
 
 def _servers(pool: Pool) -> list[str]:

@@ -44,7 +44,10 @@ class Timeouts(Model):
         600.0,
         gt=0,
         allow_inf_nan=False,
-        description="From a request's last byte to its answer's head; whole answers come then.",
+        description=(
+            "From a request's last byte to its answer's head; whole answers come then, whatever "
+            "total_s says."
+        ),
     )
     first_content_s: float | None = Field(
         None,
@@ -62,7 +65,10 @@ class Timeouts(Model):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="For a whole answer, however well it goes on; null for no limit.",
+        description=(
+            "From a request's last byte to its answer's end, however well it goes on; null for no "
+            "limit."
+        ),
     )
     max_stream_bytes: int | None = Field(
         None,

@@ -63,6 +63,13 @@ class Serves(Protocol):
     def response_headers(self) -> bool:
         """Whether replies carry headers of ours."""
 
+    def welcome(self, headers: Headers) -> None:
+        """Looks whether whoever sends these header lines is served at all; must not wait.
+
+        Raises:
+            RequestError: The request would be refused, whatever its body is.
+        """
+
     def handle(self, raw: RawRequest, sink: ResponseSink) -> Awaitable[None]:
         """Serves one request; see `Pipeline.handle`."""
 
@@ -203,7 +210,7 @@ class _Edge:
                 path_qs=head.target,
                 path=head.path,
                 headers=head.headers,
-                body=await self._body(request, held),
+                body=await self._body(request, head, held),
                 # Only now: how long a client takes to send a body says nothing about pools or us.
                 arrival_s=self._clock.monotonic(),
             )
@@ -227,6 +234,9 @@ class _Edge:
     ) -> web.StreamResponse:
         """Ends an answer that cannot go on, so that nobody takes it for a whole one.
 
+        As `Transfer.break_off` does: by an event where one can be read, else by cutting it. Of one
+        that has come to its own end mark nothing is missing.
+
         Raises:
             RequestError: It has not begun; the error is the answer.
         """
@@ -234,11 +244,15 @@ class _Edge:
             raise error
         if sink.ended:
             return sink.response
-        if not sink.takes_events:
+        left = sink.left
+        if not sink.takes_events or (left is not None and not left.may_add):
             sink.abort()
             return sink.response
-        dialect = dialect_of(head.path, head.headers)
-        sink.write(dialect.error_ending(error, request_id=head.request_id))
+        if left is None:  # only comments have been sent
+            dialect = dialect_of(head.path, head.headers)
+            sink.write(dialect.error_ending(error, request_id=head.request_id))
+        elif not left.complete:
+            sink.write(left.ending(error, head.request_id))
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 await sink.close()
@@ -246,9 +260,13 @@ class _Edge:
             sink.abort()
         return sink.response
 
-    async def _body(self, request: web.BaseRequest, held: HeldBody) -> bytes:
-        self._welcome(request)
+    async def _body(self, request: web.BaseRequest, head: _Head, held: HeldBody) -> bytes:
         content = request.content
+        if not content.is_eof():
+            # Nobody waits for the body of a stranger, nor holds it. One that is here already is
+            # looked at when it is served, as all are: a key may be revoked meanwhile.
+            self._pipeline.welcome(head.headers)
+        self._welcome(request)
         try:
             if content.is_eof():  # it came with the head, as most do
                 body = content.read_nowait()

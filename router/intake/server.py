@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from router.endpoints.cors import Cors
 from router.errors import Reason, RequestError
-from router.relay.sink import Feeder
+from router.relay.sink import Feeder, Unfinished
 from router.types import Headers
 
 STALLED_S = 60.0
@@ -229,6 +229,7 @@ class ClientSink:
         "_version11",
         "_waiting_bytes",
         "ended",
+        "left",
         "loop",
         "status",
         "takes_events",
@@ -260,6 +261,8 @@ class ClientSink:
         """Whether the body is one of events to which others can be added."""
         self.ended = False
         """Whether the answer is whole; nothing can be said after it."""
+        self.left: Unfinished | None = None
+        """The answer that goes on no more, if it had begun."""
         if not isinstance(connection, Connection):
             self.loop = asyncio.get_running_loop()
         else:
@@ -274,6 +277,10 @@ class ClientSink:
         self._feeder = feeder
         if feeder is not None and self._full_since is not None:
             feeder.pause()
+
+    def left_at(self, answer: Unfinished) -> None:
+        """Keeps how far the answer has come."""
+        self.left = answer
 
     @property
     def started(self) -> bool:

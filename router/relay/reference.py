@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from time import monotonic
 from types import SimpleNamespace
 
 import aiohttp
@@ -18,7 +19,7 @@ from yarl import URL
 
 from router.errors import Reason
 from router.fleet.model import Replica
-from router.relay.upstream import Receive, UpstreamError, UpstreamRequest
+from router.relay.upstream import STALE_S, Receive, UpstreamError, UpstreamRequest
 from router.types import AttemptEnd, Headers
 
 _LARGE_BODY = 256 * 1024
@@ -37,17 +38,37 @@ class _Try:
         self.limit = asyncio.timeout(None)
         self.reused = False
         self._header_s = header_s
+        self._begun_s: float | None = None
+        """When the first part was written."""
+        self._sent_s = 0.0
+        """When the last one was."""
 
     def sent(self) -> None:
         """A part of the request is written: the limit counts from the last."""
+        self._sent_s = monotonic()
+        if self._begun_s is None:
+            self._begun_s = self._sent_s
         self.limit.reschedule(asyncio.get_running_loop().time() + self._header_s)
+
+    @property
+    def waited_s(self) -> float:
+        """How long it is since the last part was written."""
+        return monotonic() - self._sent_s
+
+    @property
+    def stale(self) -> bool:
+        """Whether a connection that ends now was dead when it was taken."""
+        if not self.reused or self._begun_s is None:
+            return self.reused
+        return monotonic() - self._begun_s <= STALE_S
 
 
 class _Response:
     """An answer, read in a loop by whoever waits in `copy_to`."""
 
-    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, idle_s: float, *, waited_s: float) -> None:
         self._response = response
+        self.waited_s = waited_s
         self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
         self._may_read = asyncio.Event()
@@ -163,7 +184,9 @@ class AiohttpUpstream:
                 )
         except (aiohttp.ClientError, OSError, TimeoutError, UnicodeError) as error:
             mapped = _mapped(error)
-            if attempt.reused and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
+            # A limit that was reached is an OSError too.
+            lost = mapped.end is AttemptEnd.DISCONNECTED and attempt.stale
+            if lost and isinstance(error, aiohttp.ServerDisconnectedError | OSError):
                 mapped.end = AttemptEnd.STALE
             raise mapped from error
         if response.status < _OK:
@@ -172,7 +195,7 @@ class AiohttpUpstream:
             raise UpstreamError(
                 AttemptEnd.DISCONNECTED, Reason.UPSTREAM_PROTOCOL, "not a complete HTTP answer"
             )
-        return _Response(response, request.idle_s)
+        return _Response(response, request.idle_s, waited_s=attempt.waited_s)
 
     def _session(self, replica: Replica, *, fresh: bool) -> aiohttp.ClientSession:
         # One for each server, so that no server's trouble uses up another's connections; and one

@@ -105,6 +105,9 @@ class Relay:
         except RequestError as error:
             run.http_status, run.error = error.http_status, error.reason.value
             raise
+        except Exception:
+            run.left_off()
+            raise
         finally:
             outcome = run.outcome()
             run.let_go()
@@ -313,9 +316,13 @@ class _Run:
         return error
 
     async def _server(self, pool: PoolFacts, lease: Lease) -> AttemptEnd:
-        end = await self._try(pool, lease, fresh=self._once)
+        # Once a server was lost, no other gets the request on a connection that may be stale: it
+        # would be asked twice, and what ends servers may be the request.
+        end = await self._try(pool, lease, fresh=self._once or self._lost > 0)
         if end is AttemptEnd.STALE:
             end = await self._try(pool, lease, fresh=True)
+            # Its connection was open and now nobody listens: it was lost, not found missing.
+            self._lost += end is AttemptEnd.UNREACHABLE
         if end is AttemptEnd.BUSY and self._spare is not None:
             after_s = retry_after_s(self._spare.headers, self._relay.clock.wall())
             self._saw(lease, Seen.BUSY, after_s)
@@ -367,7 +374,8 @@ class _Run:
         """Raises: UpstreamError: There was no answer, and the client knows nothing of the try."""
         ctx, relay, replica = self._ctx, self._relay, lease.replica
         ask = self._ask(pool)
-        self._sent_s = relay.clock.monotonic()
+        if self._sent_s is None:
+            self._sent_s = relay.clock.monotonic()
         response = await relay.upstream.send(
             replica,
             UpstreamRequest(
@@ -487,6 +495,7 @@ class _Run:
             if self._keep_alive is not None and self._keep_alive.begun:
                 self.http_status = _OK
             return
+        self.left_off()
         self.http_status = transfer.status
         harvest = transfer.harvest
         if harvest.complete:
@@ -494,8 +503,16 @@ class _Run:
         else:
             self._status = Status.ABORTED
 
+    def left_off(self) -> None:
+        """The answer stops here; the client may still be there, and whoever ends it has to know."""
+        if self._transfer is not None:
+            self._sink.left_at(self._transfer.harvest)
+
     def _overhead_s(self) -> float | None:
-        """From its entry, which it may have had to wait for, until it was handed on."""
+        """From its entry, which it may have had to wait for, until it was first handed on.
+
+        What comes after that is the servers' time, however many are tried.
+        """
         if self._sent_s is None:
             return None
         return self._sent_s - self._ctx.arrival_s - self._ctx.queue_s
@@ -561,5 +578,7 @@ class _Run:
 
 def _head_limit(replica: Replica, *, streamed: bool) -> float:
     """The head comes before the content and before the end, so their limits are also its own."""
-    limits = (replica.first_content_s if streamed else None, replica.total_s)
-    return min((limit for limit in limits if limit is not None), default=replica.header_s)
+    limit_s = replica.header_s
+    if streamed and replica.first_content_s is not None:
+        limit_s = min(limit_s, replica.first_content_s)
+    return limit_s if replica.total_s is None else min(limit_s, replica.total_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from router.errors import RequestError
 from router.types import Headers
 
 
@@ -17,6 +18,20 @@ class Feeder(Protocol):
         """There is room again."""
 
 
+class Unfinished(Protocol):
+    """An answer that its feeder does not go on with."""
+
+    complete: bool
+    """All that matters has come."""
+
+    @property
+    def may_add(self) -> bool:
+        """Whether an event of ours could follow what the client has now, and be read as one."""
+
+    def ending(self, error: RequestError, request_id: str | None = None) -> bytes:
+        """What ends it, where `may_add`."""
+
+
 class ResponseSink(Protocol):
     """Takes one response. Nothing here waits, except for the end.
 
@@ -26,6 +41,9 @@ class ResponseSink(Protocol):
 
     def feed_from(self, feeder: Feeder | None) -> None:
         """Names what is told when the client cannot keep up, and when it can again."""
+
+    def left_at(self, answer: Unfinished) -> None:
+        """Says how far the answer has come that goes on no more, for whoever has to end it."""
 
     @property
     def started(self) -> bool:

@@ -150,12 +150,17 @@ class Transfer:
         return await self._finish()
 
     def _watch(self, replica: Replica) -> None:
-        """Sets the limits that concern content, which only the harvest knows."""
-        call_later = asyncio.get_running_loop().call_later
+        """Sets the limits that concern content, which only the harvest knows.
+
+        They count from the request's last byte, so the wait for the head is a part of them.
+        """
+        call_later, waited_s = asyncio.get_running_loop().call_later, self.response.waited_s
         if replica.first_content_s is not None and is_event_stream(self.response):
-            self._timers.append(call_later(replica.first_content_s, self._without_content))
+            left_s = max(0.0, replica.first_content_s - waited_s)
+            self._timers.append(call_later(left_s, self._without_content))
         if replica.total_s is not None:
-            self._timers.append(call_later(replica.total_s, self._too_long))
+            left_s = max(0.0, replica.total_s - waited_s)
+            self._timers.append(call_later(left_s, self._too_long))
 
     def _without_content(self) -> None:
         if self.harvest.first_content_s is None:

@@ -14,6 +14,13 @@ from router.errors import Reason
 from router.fleet.model import Replica
 from router.types import AttemptEnd, Headers
 
+STALE_S = 0.25
+"""A kept connection that ends within so long of a request's first byte, and has said nothing, was
+closed before the request came; one that ends later had a server that was at work on it. Judgement:
+the news of a dead connection takes a round trip, or a packet sent twice, which Linux does after
+0.2 s. Too short costs a server a failure that was none; too long has a request that ends servers
+carried out once more."""
+
 
 @value
 class UpstreamRequest:
@@ -64,6 +71,10 @@ class UpstreamResponse(Protocol):
     def headers(self) -> Headers:
         """Header lines as received, names and values in latin-1."""
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds from the request's last byte to the end of the head."""
+
     async def copy_to(self, receive: Receive) -> None:
         """Hands over the body, still in its content coding; returns at its end. Called once.
 
@@ -104,7 +115,7 @@ class Upstream(Protocol):
 
         Raises:
             UpstreamError: There was no answer: `UNREACHABLE` (no connection within `connect_s`),
-                `STALE` (a kept connection ended before a byte of an answer had come),
+                `STALE` (a kept connection ended within `STALE_S`, before a byte of an answer),
                 `DISCONNECTED` (any other end, or no HTTP) or `TIMEOUT` (no head within `header_s`).
         """
 

@@ -158,6 +158,11 @@ class _Watched:
         """See `UpstreamResponse`."""
         return self._inner.headers
 
+    @property
+    def waited_s(self) -> float:
+        """See `UpstreamResponse`."""
+        return self._inner.waited_s
+
     async def copy_to(self, receive: Receive) -> None:
         """See `UpstreamResponse`."""
         await self._inner.copy_to(receive)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from time import monotonic
 
 import pytest
 
@@ -341,11 +342,21 @@ async def test_a_server_that_leaves_before_the_body(
     assert (await refused(upstream, server(engine))).end is AttemptEnd.DISCONNECTED
 
 
+def stale_within(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long after a request a kept connection may end as stale, however slow the machine."""
+    for module in ("wire.connection", "reference"):
+        monkeypatch.setattr(f"router.relay.{module}.STALE_S", seconds)
+
+
 @pytest.mark.parametrize("goodbye", [close(), reset()], ids=["closed", "reset"])
 async def test_a_kept_connection_that_was_dead(
-    upstream: Upstream, engine: ScriptedBackend, goodbye: Step
+    upstream: Upstream,
+    engine: ScriptedBackend,
+    goodbye: Step,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only it ends as stale: the same server may be asked again, on a fresh connection."""
+    stale_within(GUARD_S, monkeypatch)
     engine.then(send(HELLO))
     engine.then(goodbye)
     engine.then(send(HELLO))
@@ -356,12 +367,55 @@ async def test_a_kept_connection_that_was_dead(
     assert [got.connection for got in engine.requests] == [0, 0, 1]
 
 
+@pytest.mark.parametrize("goodbye", [close(), reset()], ids=["closed", "reset"])
+async def test_a_kept_connection_that_ended_late(
+    upstream: Upstream,
+    engine: ScriptedBackend,
+    goodbye: Step,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its server had the request, and may have died of it."""
+    stale_within(0.0, monkeypatch)
+    engine.then(send(HELLO))
+    engine.then(goodbye)
+    await ask(upstream, engine)
+    error = await refused(upstream, server(engine))
+    assert (error.end, error.reason) == (AttemptEnd.DISCONNECTED, Reason.UPSTREAM_UNAVAILABLE)
+    assert [got.connection for got in engine.requests] == [0, 0]
+
+
+async def test_a_kept_connection_that_says_nothing(
+    upstream: Upstream, engine: ScriptedBackend
+) -> None:
+    """Its server is silent, not gone: nobody asks it again."""
+    engine.then(send(HELLO))
+    engine.then(until_gone())
+    await ask(upstream, engine)
+    error = await refused(upstream, server(engine), asked(header_s=SHORT_S))
+    assert (error.end, error.reason) == (AttemptEnd.TIMEOUT, Reason.UPSTREAM_TIMEOUT)
+
+
 async def test_a_server_that_says_nothing(upstream: Upstream, engine: ScriptedBackend) -> None:
     """No head within its limit: the try ends, and the server learns that nobody waits."""
     engine.then(until_gone())
     error = await refused(upstream, server(engine), asked(header_s=SHORT_S))
     assert (error.end, error.reason) == (AttemptEnd.TIMEOUT, Reason.UPSTREAM_TIMEOUT)
     await engine.requests[0].gone.wait()
+
+
+async def test_the_wait_for_the_head_is_told(upstream: Upstream, engine: ScriptedBackend) -> None:
+    """It is over when the head is here, and begins anew with each request of a connection."""
+    for _ in range(2):
+        asked_for, told = Gate(), Gate()
+        engine.then(opens(asked_for), wait(told), send(HELLO))
+        sending = asyncio.ensure_future(upstream.send(server(engine), asked()))
+        begun_s = monotonic()
+        await asked_for.wait()
+        told.open()
+        response = await sending
+        waited_s = monotonic() - begun_s
+        await read(response)
+        assert 0.0 < response.waited_s <= waited_s
 
 
 async def test_half_a_head_is_no_head(upstream: Upstream, engine: ScriptedBackend) -> None:

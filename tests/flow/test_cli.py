@@ -117,6 +117,35 @@ def test_check_of_an_unknown_method(
     assert note is None or note in out
 
 
+@pytest.mark.parametrize(
+    ("limits", "notes"),
+    [
+        ("{}", []),
+        ("{total_s: 60, first_content_s: 30}", []),
+        ("{total_s: 60, header_s: 90}", ["header_s (90 s) can never matter: total_s is 60 s"]),
+        ("{total_s: 60, idle_s: 60}", ["idle_s (60 s) can never matter"]),
+        ("{total_s: 9, first_content_s: 10}", ["first_content_s (10 s) can never matter"]),
+        ("{total_s: 3600}", ["total_s (3600 s) matters for streams only", "which is 600 s"]),
+        ("{first_content_s: 900}", ["first_content_s (900 s) matters only where the head"]),
+    ],
+)
+def test_check_of_limits_that_leave_nothing_to_others(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    limits: str,
+    notes: list[str],
+) -> None:
+    """Each is good by itself, so it is a note."""
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD.replace("engine: vllm", f"engine: vllm\n        timeouts: {limits}"))
+    code, out, err = run("check", file, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    said = " ".join(out.split())
+    assert [note for note in notes if note not in said] == []
+    assert ("matter" in said) is bool(notes)
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_check_of_a_bad_file(
     tmp_path: Path,

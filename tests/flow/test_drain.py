@@ -161,6 +161,85 @@ async def test_answers_that_take_too_long(
     assert in_flight(proxy.app) == 0
 
 
+async def ended_within(
+    plain: ScriptedBackend, folder: Path, sent: bytes, asked: bytes, *, engine: str = "llamacpp"
+) -> tuple[bytes, bool, str]:
+    """What a client has got when answers are ended, whether in order, and what became of it.
+
+    Args:
+        plain: Sends the chunks in `sent`, and then nothing.
+        folder: Of the proxy.
+        sent: The last of what the client has when the answers are ended.
+        asked: The request.
+        engine: What the pool is said to be.
+    """
+    plain.then(send(wire.STREAM_HEAD + sent), until_gone())
+    config = config_of(pool("plain", plain, engine=engine), folder=folder, listen={"drain_s": 60})
+    async with running(config) as proxy, raw_client(proxy.app.data_url) as client:
+        await client.send(asked)
+        await client.head()
+        body = await client.piece()
+        proxy.stop.open()
+        await draining(proxy.app)
+        proxy.app.end_answers()
+        in_order = True
+        try:
+            while piece := await client.piece():
+                body += piece
+        except (asyncio.IncompleteReadError, ConnectionError):
+            in_order = False
+        await proxy.stopped.wait()
+    [line] = await decisions(proxy.app)
+    return body, in_order, line["status"]
+
+
+HALF = REST[0][: len(REST[0]) // 2]
+
+
+async def test_an_answer_that_is_ended_inside_an_event(
+    plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """It is cut: no client could read what would follow."""
+    sent = wire.chunk(FIRST + HALF)
+    asked = request_bytes(wire.chat(stream=True, stream_options={"include_usage": True}))
+    body, in_order, status = await ended_within(plain, tmp_path, sent, asked)
+    assert (body, in_order, status) == (FIRST + HALF, False, "aborted")
+
+
+async def test_an_answer_that_is_ended_while_half_an_event_is_held_back(
+    plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """The client has got whole events only, so it is told."""
+    sent = wire.chunk(FIRST + HALF)
+    asked = request_bytes(wire.chat(stream=True))
+    body, in_order, _ = await ended_within(plain, tmp_path, sent, asked, engine="vllm")
+    assert body.startswith(FIRST + b'\n\ndata: {"error"')
+    assert (body.endswith(wire.DONE), in_order) == (True, True)
+
+
+async def test_an_answer_that_is_ended_after_its_end_mark(
+    plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """Nothing of it is missing, so nothing is said."""
+    whole = FIRST + b"".join(REST)
+    asked = request_bytes(wire.chat(stream=True, stream_options={"include_usage": True}))
+    body, in_order, status = await ended_within(plain, tmp_path, wire.chunk(whole), asked)
+    assert (body, in_order, status) == (whole, True, "ok")
+
+
+async def test_an_answer_of_numbered_events_that_is_ended(
+    plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """The last event goes on with the numbers."""
+    first = (
+        b"event: response.output_text.delta\n"
+        b'data: {"type":"response.output_text.delta","delta":"a","sequence_number":4}\n\n'
+    )
+    asked = request_bytes(b'{"model":"tiny","input":"x","stream":true}', target="/v1/responses")
+    body, in_order, _ = await ended_within(plain, tmp_path, wire.chunk(first), asked)
+    assert (b'"sequence_number":5' in body, in_order) == (True, True)
+
+
 async def test_port_that_is_taken(plain: ScriptedBackend, tmp_path: Path) -> None:
     """A taken port names its key, and leaves nothing running."""
     for key in ("listen", "admin"):

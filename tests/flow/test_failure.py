@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,14 +16,18 @@ from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.clock import ManualClock
 from tests.support.flow_backend import (
+    GUARD_S,
     Gate,
+    Received,
     ScriptedBackend,
     Step,
     close,
+    does,
     opens,
     reset,
     scripted_backend,
     send,
+    until_gone,
     wait,
 )
 from tests.support.flow_client import Reply, ask, get, raw_client, request_bytes
@@ -37,6 +42,7 @@ from tests.support.flow_world import (
 )
 
 FIRST, SECOND, *_ = wire.llama_events()
+POISON = "poison"
 
 
 @pytest.fixture
@@ -141,9 +147,10 @@ async def test_probe_that_comes_late(
 
 @pytest.mark.parametrize("idle", [1, 3])
 async def test_connection_that_the_server_had_closed(
-    app: Application, fast: ScriptedBackend, idle: int
+    app: Application, fast: ScriptedBackend, idle: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many kept connections are dead, one fresh one settles it; the client sees nothing."""
+    monkeypatch.setattr("router.relay.wire.connection.STALE_S", GUARD_S)
     together = [Gate() for _ in range(idle)]
     for gate in together:
         others = [wait(other) for other in together]
@@ -367,6 +374,51 @@ async def test_request_that_ends_every_engine_is_not_carried_through_the_fleet(
         assert (sorted(tries[:2]), sorted(tries[2:])) == ([0, 1], [0, 1])
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "after a while"])
+async def test_request_that_ends_every_engine_by_its_kept_connection(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, at_once: bool
+) -> None:
+    """No more of them than over new connections, whether they seem stale or not."""
+    monkeypatch.setattr("router.relay.wire.connection.STALE_S", GUARD_S if at_once else 0.0)
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(scripted_backend()) for _ in range(4)]
+        pools = [pool("plain", *servers[:2]), pool("fast", *servers[2:], method="mtp")]
+        app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")))
+        # Log probabilities never go to a drafter.
+        await warmed(app, servers[:2], wire.chat(logprobs=True))
+        await warmed(app, servers[2:], wire.chat())
+        ended: list[int] = []
+        async with asyncio.TaskGroup() as group:
+
+            def script(received: Received) -> Sequence[Step]:
+                [server] = [each for each in servers if received in each.requests]
+                ended.append(server.port)
+                return [does(lambda: group.create_task(server.stop())), until_gone()]
+
+            for server in servers:
+                server.always(script)
+            reply = await ask(app.data_url, request_bytes(wire.chat()))
+        assert (reply.status, len(ended)) == (502, 2)
+        [*_, line] = await decisions(app)
+    first, second = line["attempts"][0], line["attempts"][-1]
+    assert first[1] == ("stale" if at_once else "disconnected")
+    assert second[1] == "disconnected"
+
+
+async def warmed(app: Application, servers: list[ScriptedBackend], body: bytes) -> None:
+    """Leaves a kept connection at each server of an arm."""
+    held = Gate()
+    for server in servers:
+        server.always(lambda _: [wait(held), send(wire.llama_chat())])
+    async with asyncio.TaskGroup() as group:
+        for _ in servers:
+            group.create_task(ask(app.data_url, request_bytes(body)))
+        async with asyncio.timeout(GUARD_S):
+            while not all(server.requests for server in servers):
+                await get(app.data_url, "/health")
+        held.open()
+
+
 async def test_stream_of_unknown_length_that_just_ends(
     start: Start, plain: ScriptedBackend, tmp_path: Path
 ) -> None:
@@ -512,6 +564,20 @@ async def test_a_slow_upload_is_not_the_pools_time(
         await client.reply()
     line = await only_decision(app)
     assert (line["e2e_s"], line["overhead_s"]) == (0.0, 0.0)
+
+
+async def test_the_time_of_a_lost_server_is_not_the_proxy_s(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """What the proxy adds ends when the first server has the request."""
+    clock = ManualClock()
+    fast.then(does(lambda: clock.advance(30.0)), close())
+    plain.always(wire.llama_chat())
+    pools = (pool("plain", plain), pool("fast", fast, method="draft_model"))
+    app = await start(config_of(*pools, folder=tmp_path, policy=always("fast")), clock)
+    assert (await ask(app.data_url, request_bytes(wire.chat()))).status == 200
+    line = await only_decision(app)
+    assert (line["e2e_s"], line["overhead_s"]) == (30.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-8", ""])

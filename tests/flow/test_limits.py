@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from router.relay.wire.response import WireResponse
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.flow_backend import ScriptedBackend, send, until_gone
@@ -16,6 +17,7 @@ from tests.support.flow_world import config_of, only_decision, pool
 ROLE = wire.llama_chunk({"role": "assistant", "content": None})
 WORD = wire.llama_chunk({"content": "word"})
 SOON_S = 0.1
+LONG_S = 600.0
 
 
 async def reply_within(
@@ -37,6 +39,32 @@ async def test_no_head_in_time(
     status, body, line = await reply_within(start, plain, tmp_path, b"", **{limit: SOON_S})
     assert (status, line["attempts"]) == (504, [["plain/0", "timeout"]])
     assert b"upstream_timeout" in body
+
+
+@pytest.mark.parametrize("longer", [{"total_s": LONG_S}, {"first_content_s": LONG_S}], ids=str)
+async def test_no_limit_puts_off_that_of_the_head(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, longer: dict[str, float]
+) -> None:
+    """The first of them to be reached counts."""
+    status, _, line = await reply_within(start, plain, tmp_path, b"", header_s=SOON_S, **longer)
+    assert (status, line["attempts"]) == (504, [["plain/0", "timeout"]])
+
+
+@pytest.mark.parametrize("limit", ["first_content_s", "total_s"])
+async def test_the_wait_for_the_head_counts(
+    start: Start,
+    plain: ScriptedBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+) -> None:
+    """What it has taken is no longer there for the content."""
+    monkeypatch.setattr(WireResponse, "waited_s", LONG_S - SOON_S)
+    status, body, line = await reply_within(
+        start, plain, tmp_path, wire.STREAM_HEAD + wire.chunk(ROLE), **{limit: LONG_S}
+    )
+    assert (status, line["error"]) == (200, "upstream_timeout")
+    assert body.startswith(ROLE)
 
 
 @pytest.mark.parametrize("limit", ["idle_s", "first_content_s", "total_s"])

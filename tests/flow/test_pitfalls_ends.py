@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from router.app import Application
+from router.relay.harvest import StreamHarvest
 from tests.flow.conftest import Start
 from tests.support import flow_wire as wire
 from tests.support.clock import ManualClock
@@ -242,6 +243,40 @@ async def test_a_flaw_after_the_end_spoils_no_other_answer(
     assert (first.status, second.status) == (200, 200)
     assert b"internal" not in first.body
     assert b"the next one" in second.body
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["between events", "inside an event"])
+async def test_a_flaw_within_a_stream_is_told_where_it_can_be_read(
+    start: Start,
+    plain: ScriptedBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    inside: bool,
+) -> None:
+    """Inside an event the stream is cut, as it is where its server fails."""
+    there, feed = Gate(), StreamHarvest.feed
+    first = EVENTS[0] + EVENTS[1][:20] if inside else EVENTS[0]
+    plain.then(send(wire.STREAM_HEAD + wire.chunk(first)), wait(there), send(wire.chunk(b"flaw")))
+
+    def flawed(harvest: StreamHarvest, data: bytes, now: float) -> bytes:
+        if data == b"flaw":
+            raise LookupError
+        return feed(harvest, data, now)
+
+    monkeypatch.setattr(StreamHarvest, "feed", flawed)
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    body = wire.chat(stream=True, stream_options={"include_usage": True})
+    async with raw_client(app.data_url) as client:
+        await client.send(request_bytes(body))
+        await client.head()
+        assert await client.piece() == first
+        there.open()
+        if inside:
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await client.rest()
+        else:
+            assert b"Internal error." in await client.rest()
 
 
 async def test_who_leaves_is_counted_as_such(

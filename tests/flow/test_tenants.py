@@ -171,6 +171,32 @@ async def test_strangers_are_refused_where_it_is_so_configured(
     assert (await order(app, "/api/tenants/nobody/keys")).status == 404
 
 
+@pytest.mark.parametrize("expects", [True, False], ids=["waits for leave", "begins"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "stranger"])
+async def test_a_stranger_s_body_is_not_waited_for(
+    start: Start, plain: ScriptedBackend, tmp_path: Path, *, known: bool, expects: bool
+) -> None:
+    """The refusal comes before the body does, and instead of the leave to send it."""
+    plain.always(wire.llama_chat())
+    tenants = {"known": [{"id": "acme"}], "unknown": "refuse"}
+    app = await start(config_of(pool("plain", plain), folder=tmp_path, tenants=tenants))
+    key = await key_of(app, "acme") if known else "nobody-s"
+    body = wire.chat(prompt="x" * 1_000_000)
+    lines = (f"Authorization: Bearer {key}", *(("Expect: 100-continue",) if expects else ()))
+    begun = 0 if expects else 500_000
+    whole = request_bytes(body, headers=lines)
+    async with raw_client(app.data_url) as client:
+        await client.send(whole[: len(whole) - len(body) + begun])
+        if not known:
+            refused = await client.reply()
+            assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
+            return
+        if expects:
+            assert (await client.head()).status == 100
+        await client.send(body[begun:])
+        assert (await client.reply()).status == 200
+
+
 async def test_a_tenant_s_places_are_its_own_limit(
     start: Start, plain: ScriptedBackend, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import select
 from time import monotonic
 from typing import Protocol, cast
 
-from router.relay.upstream import Receive, UpstreamRequest
+from router.relay.upstream import STALE_S, Receive, UpstreamRequest
 from router.relay.wire import failures
 from router.relay.wire.framing import HEAD_LIMIT, Framing, Stage
 from router.relay.wire.response import WireResponse
@@ -54,6 +54,8 @@ class Connection(asyncio.Protocol):
         """Whether a request has been sent; what comes before is premature, not an intrusion."""
         self._used = False
         """Whether an exchange has ended well: from then on the connection may be stale."""
+        self._begun = 0.0
+        """When the request's first byte was written."""
         self._heard = False
         """Whether a byte of this answer has come."""
         self._spoilt = False
@@ -122,10 +124,11 @@ class Connection(asyncio.Protocol):
                 self.fail(failures.no_http())
             return
         self._waiter = None
-        self._response = response = WireResponse(framing.head, self)
+        now = monotonic()
+        self._response = response = WireResponse(framing.head, self, now - self._since)
         if framing.head.status >= _REFUSED:
             self._stop_upload()
-        self._since, self._limit = monotonic(), self._idle_s
+        self._since, self._limit = now, self._idle_s
         if piece:
             response.keep(piece)
         if framing.stage is Stage.BODY:
@@ -166,12 +169,17 @@ class Connection(asyncio.Protocol):
 
     def _ended(self, *, in_order: bool) -> None:
         if self._waiter is not None:
-            self.fail(failures.lost() if self._heard or not self._used else failures.stale())
+            self.fail(failures.stale() if self._was_stale else failures.lost())
         elif self._response is not None:
             if in_order and self._framing.finish():
                 self._body_ended(self._response)
             else:
                 self.fail(failures.lost())
+
+    @property
+    def _was_stale(self) -> bool:
+        """Whether the server, as far as one can know, had closed before the request came."""
+        return self._used and not self._heard and monotonic() - self._begun <= STALE_S
 
     def pause_writing(self) -> None:
         """The server takes less than we send."""
@@ -225,12 +233,12 @@ class Connection(asyncio.Protocol):
         self._waiter = waiter
         self._asked, self._heard = True, False
         self._framing.begin(bodiless=request.method == "HEAD")
+        self._begun = self._since = monotonic()
+        self._limit, self._idle_s = request.header_s, request.idle_s
         if self.closing or self._transport is None:
             self._replay()
             self._ended(in_order=False)
             return waiter
-        self._idle_s = request.idle_s
-        self._since, self._limit = monotonic(), request.header_s
         body = request.body
         if len(body) > _SMALL:
             self._upload = memoryview(body)[_SMALL:]

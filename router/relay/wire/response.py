@@ -46,10 +46,12 @@ class WireResponse:
         "_held",
         "_over",
         "_paused",
+        "_waited_s",
     )
 
-    def __init__(self, head: Head, carrier: Carrier) -> None:
+    def __init__(self, head: Head, carrier: Carrier, waited_s: float) -> None:
         self._head = head
+        self._waited_s = waited_s
         self._carrier: Carrier | None = carrier
         self._early: list[bytes] = []
         self._early_bytes = 0
@@ -71,6 +73,11 @@ class WireResponse:
     def headers(self) -> Headers:
         """Header lines."""
         return self._head.headers
+
+    @property
+    def waited_s(self) -> float:
+        """How long it took from the request's last byte."""
+        return self._waited_s
 
     async def copy_to(self, receive: Receive) -> None:
         """Hands over the body; see `UpstreamResponse.copy_to`."""

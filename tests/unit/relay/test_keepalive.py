@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from router.relay.keepalive import COMMENT, KeepAlive, is_plain_stream
-from router.relay.sink import Feeder
+from router.relay.sink import Feeder, Unfinished
 from router.relay.transfer import Transfer
 from router.relay.upstream import UpstreamResponse
 from router.types import Headers
@@ -36,6 +36,9 @@ class _Sink:
 
     def feed_from(self, feeder: Feeder | None) -> None:
         del feeder
+
+    def left_at(self, answer: Unfinished) -> None:
+        del answer
 
     def start(self, status: int, reason: str, headers: Headers) -> None:
         assert self.head is None

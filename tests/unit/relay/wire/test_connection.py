@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from router.errors import Reason
-from router.relay.upstream import UpstreamError, UpstreamRequest
+from router.relay.upstream import STALE_S, UpstreamError, UpstreamRequest
 from router.relay.wire.connection import Connection
 from router.relay.wire.response import WireResponse
 from router.types import AttemptEnd
@@ -114,6 +114,20 @@ async def test_the_head_has_a_limit(line: Open) -> None:
     at.loop.advance(0.2)
     assert await end_of(task) is AttemptEnd.TIMEOUT
     assert at.transport.aborted
+
+
+async def test_the_wait_for_the_head_is_told(line: Open) -> None:
+    """From the request's last byte too."""
+    at = line(room=0)
+    task = at.ask()
+    await turn()
+    at.loop.advance(7.0)
+    at.transport.take(1 << 20)
+    at.loop.advance(2.0)
+    at.connection.data_received(OK)
+    at.loop.advance(1.0)
+    at.connection.data_received(HELLO.removeprefix(OK))
+    assert (await task).waited_s == pytest.approx(3.0)
 
 
 async def test_the_body_has_a_limit(line: Open) -> None:
@@ -316,6 +330,27 @@ async def test_stale_is_a_kept_connection_that_said_nothing(line: Open) -> None:
                 at.connection.data_received(heard)
             at.lose() if way == "lost" else at.connection.eof_received()
             assert await end_of(task) is end
+
+
+@pytest.mark.parametrize("way", ["lost", "eof"])
+@pytest.mark.parametrize("size", [2, 1 << 20])
+async def test_a_server_that_had_time_to_work_was_lost(
+    line: Open, clock: ManualClock, way: str, size: int
+) -> None:
+    """However kept its connection was; the time counts from the first byte of the request."""
+    for after_s, end in ((STALE_S, AttemptEnd.STALE), (STALE_S + 0.01, AttemptEnd.DISCONNECTED)):
+        at = line(room=100_000)
+        task = at.ask()
+        await turn()
+        at.connection.data_received(HELLO)
+        await task
+        clock.advance(60.0)
+        task = at.ask(bytes(size))
+        await turn()
+        at.loop.advance(after_s)
+        at.transport.take(1 << 20)
+        at.lose(ConnectionResetError()) if way == "lost" else at.connection.eof_received()
+        assert await end_of(task) is end
 
 
 async def test_a_connection_that_is_gone_before_the_request(line: Open) -> None:

@@ -21,7 +21,7 @@ class Carrier:
     def __init__(self) -> None:
         self.told: list[object] = []
         self.receive: Receive | None = None
-        self.response = WireResponse(Head(200, "OK", (("A", "b"),)), self)
+        self.response = WireResponse(Head(200, "OK", (("A", "b"),)), self, 0.5)
 
     def deliver_to(self, receive: Receive) -> None:
         """Keeps it."""
@@ -59,6 +59,7 @@ async def test_the_head() -> None:
     """As the connection gave it."""
     response = Carrier().response
     assert (response.status, response.reason, response.headers) == (200, "OK", (("A", "b"),))
+    assert response.waited_s == 0.5
 
 
 async def test_what_came_early_comes_first() -> None:

@@ -236,9 +236,10 @@ GOODBYES: dict[str, tuple[Sequence[Step], AttemptEnd]] = {
 
 @pytest.mark.parametrize(("steps", "end"), GOODBYES.values(), ids=GOODBYES.keys())
 async def test_goodbyes_over_tls(
-    safe: WireUpstream, steps: Sequence[Step], end: AttemptEnd
+    safe: WireUpstream, steps: Sequence[Step], end: AttemptEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They end as those in clear do, stale ones included."""
+    monkeypatch.setattr("router.relay.wire.connection.STALE_S", GUARD_S)
     async with scripted_backend(tls=showing_localhost()) as engine:
         engine.then(*steps)
         with pytest.raises(UpstreamError) as caught:
