@@ -9,8 +9,8 @@ from typing import Protocol
 
 import aiohttp
 
-_PLACES = 32
-"""Pages fetched at a time."""
+PLACES = 256
+"""Pages fetched at a time: so many servers may hang at once before one waits for another."""
 
 
 class GoneError(Exception):
@@ -52,7 +52,7 @@ class AiohttpFetch:
     """The real one. It keeps one session, but no connections: that new ones work is the point."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(_PLACES)
+        self._places = asyncio.Semaphore(PLACES)
         self._session: aiohttp.ClientSession | None = None
 
     async def get(
