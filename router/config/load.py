@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from router.config.models import Config
+from router.config.yaml_errors import NO_YAML, in_words
 from router.errors import ConfigError
 
 _MESSAGES = {
@@ -75,7 +76,7 @@ def parse_config(
     """
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except NO_YAML as error:
         # Its own text quotes the line, which may hold a key.
         raise ConfigError(f"{name}: not valid YAML{_place_of(error)}") from None
     if not isinstance(data, dict):
@@ -104,9 +105,10 @@ def _causes(error: ValidationError) -> list[Any]:
     ]
 
 
-def _place_of(error: yaml.YAMLError) -> str:
+def _place_of(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return ""
+        words = in_words(error)
+        return f": {words}" if words else ""
     mark = error.problem_mark
     return f": {error.problem} (line {mark.line + 1}, column {mark.column + 1})"
 

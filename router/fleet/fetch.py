@@ -79,7 +79,8 @@ class AiohttpFetch:
                     return Page(response.status, body, _by_name(response.headers))
             except TimeoutError as error:
                 raise LateError(f"no answer within {timeout_s:g} s") from error
-            except (aiohttp.ClientError, OSError) as error:
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                # A ValueError is what the codec of names says of one that cannot be looked up.
                 raise GoneError(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:
