@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,8 +228,11 @@ class Application:
         for key, servers in current.items():
             if key not in self._kept_up:
                 self._kept_up[key] = [
-                    self.background.every(PROBE_INTERVAL_S, name, work)
-                    for name, work in servers.upkeep.work()
+                    *(
+                        self.background.every(PROBE_INTERVAL_S, name, work)
+                        for name, work in servers.upkeep.work()
+                    ),
+                    servers.upkeep.end,
                 ]
 
     # --- Reload -------------------------------------------------------------------------------
@@ -251,7 +254,11 @@ class Application:
         """
         self._prepared = None
         made = Generation(config, self._ground, self._current)
-        await asyncio.gather(self._learning.refresh(made), made.probe())
+        try:
+            await asyncio.gather(self._learning.refresh(made), made.meet())
+        except BaseException:
+            await self._close_servers(made, (self._current,))
+            raise
         self._prepared = made
 
     def commit(self) -> None:
@@ -260,6 +267,7 @@ class Application:
             raise RuntimeError("commit before prepare")
         before, self._current = self._current, self._prepared
         self._prepared = None
+        self._current.go_on(before)
         self._configure()
         self._writer.ttl_s = self._current.ttl_s
         self._memory.most_bytes = self._current.config.listen.max_buffered_bytes
@@ -274,12 +282,17 @@ class Application:
     async def _dismiss(self, generation: Generation) -> None:
         """Ends what only a generation had that serves nobody any more."""
         self._retired.remove(generation)
-        others = (*self._retired, self._current)
+        await self._close_servers(generation, (*self._retired, self._current))
+        await generation.decision_log.flush()
+
+    @staticmethod
+    async def _close_servers(generation: Generation, others: Iterable[Generation]) -> None:
+        """Ends what belongs to servers that no other generation has."""
         kept = {id(route.servers) for other in others for route in other.routes.values()}
         for route in generation.routes.values():
             if id(route.servers) not in kept:
+                await route.servers.upkeep.close()
                 await route.servers.upstream.close()
-        await generation.decision_log.flush()
 
     # --- Start and stop -----------------------------------------------------------------------
 
@@ -353,8 +366,7 @@ class Application:
         except TimeoutError:
             _log.warning("the last sums were not stored in time")
         for generation in (*self._retired, self._current):
-            for route in generation.routes.values():
-                await route.servers.upstream.close()
+            await self._close_servers(generation, ())
         await self._fetch.close()
         await self._store.close()
         if self._traces is not None:

@@ -75,7 +75,7 @@ class Lifecycle:
         try:
             await work()
         except Exception:  # noqa: BLE001
-            # One of the three places that may catch everything: a background task that ends
+            # One of the four places that may catch everything: a background task that ends
             # silently is how learning stops without anybody noticing.
             self.errors += 1
             _log.exception("background work failed", extra={"task": name})

@@ -231,6 +231,19 @@ class Generation:
         """Finds the servers and asks every one for its health."""
         await asyncio.gather(*(route.servers.upkeep.round() for route in self.routes.values()))
 
+    async def meet(self) -> None:
+        """Finds the servers and asks those for their health that the generation before had not."""
+        await asyncio.gather(*(route.servers.upkeep.meet() for route in self.routes.values()))
+
+    def go_on(self, before: Generation) -> None:
+        """Takes what the generation before knows of its servers now: requests begin to come."""
+        now = self._ground.clock.monotonic()
+        for model, route in self.routes.items():
+            known = before.routes.get(model)
+            if known is not None and known.servers is not route.servers:
+                route.servers.fleet.go_on(known.servers.fleet, now)
+                route.servers.upkeep.adopt(known.servers.upkeep)
+
     def not_ready(self) -> str | None:
         """Why it cannot serve; None if it can."""
         for model, route in self.routes.items():
@@ -367,6 +380,7 @@ class Generation:
             servers = make_servers(facts, self._ground)
             if known is not None:
                 servers.fleet.adopt(known.servers.fleet, self._ground.clock.monotonic())
+                servers.upkeep.adopt(known.servers.upkeep)
         builder, snapshot = self._builder(facts, known)
         segments = self._segments(known)
         # Baseline only, and replaced before anything is served: `Learning.refresh`.

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from router.config.base import KeyedError
 from router.config.models import Config
+from router.config.yaml_errors import NO_YAML, in_words
 from router.errors import ConfigError
 
 _MESSAGES = {
@@ -131,7 +132,7 @@ def parse_config(
         data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except _TwiceError as error:
         raise ConfigError(f"{name}:\n{error}") from None
-    except yaml.YAMLError as error:
+    except NO_YAML as error:
         # Its own text quotes the line, which may hold a key.
         raise ConfigError(f"{name}: not valid YAML{_place_of(error)}") from None
     if not isinstance(data, dict):
@@ -160,9 +161,10 @@ def _causes(error: ValidationError) -> list[Any]:
     ]
 
 
-def _place_of(error: yaml.YAMLError) -> str:
+def _place_of(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return ""
+        words = in_words(error)
+        return f": {words}" if words else ""
     mark = error.problem_mark
     return f": {error.problem} (line {mark.line + 1}, column {mark.column + 1})"
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from router.config.base import KeyedError, Model
+from router.config.hosts import why_no_host
 
 
 class Replica(Model):
@@ -31,6 +32,9 @@ class Replica(Model):
         parts = urlsplit(value)
         if not parts.hostname or parts.port == 0:
             raise ValueError("must name a host, and a port above 0 if any")
+        why = why_no_host(parts.hostname)
+        if why is not None:
+            raise ValueError(why)
         if parts.username is not None or parts.query or parts.fragment:
             raise ValueError("must not hold a user, a query or a fragment; keys go into api_key")
         return value.rstrip("/")
@@ -97,6 +101,14 @@ class DnsDiscovery(Model):
     scheme: Literal["http", "https"] = Field(
         "http", description="https needs SRV, whose records name hosts that certificates can name."
     )
+
+    @field_validator("name")
+    @classmethod
+    def _can_be_looked_up(cls, value: str) -> str:
+        why = why_no_host(value)
+        if why is not None:
+            raise ValueError(why)
+        return value
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:

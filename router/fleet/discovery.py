@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from router.config.routes import Pool
 from router.config.servers import DnsDiscovery, Replica
+from router.config.yaml_errors import NO_YAML, in_words
 
 _PORTS = {"http": 80, "https": 443}
 _SMALLEST_WEIGHT = 0.01
@@ -120,7 +121,7 @@ class SystemResolver:
 
         try:
             answer = await Stub().resolve(name, "SRV", lifetime=self._timeout_s, search=True)
-        except (DNSException, OSError) as error:
+        except (DNSException, OSError, ValueError) as error:  # a name that cannot be one
             raise DiscoveryError(f"{name}: {str(error) or type(error).__name__}") from error
         return [
             Service(
@@ -219,9 +220,9 @@ def servers_in(text: str, *, name: str) -> tuple[Found, ...]:
     """
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" (line {mark.line + 1})" if mark else ""
+    except NO_YAML as error:
+        mark, words = getattr(error, "problem_mark", None), in_words(error)
+        place = f" (line {mark.line + 1})" if mark else f": {words}" if words else ""
         raise DiscoveryError(f"{name}: not valid YAML or JSON{place}") from None
     if not isinstance(data, list):
         raise DiscoveryError(f"{name}: must be a list of URLs")

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import aiohttp
 
-_PLACES = 32
-"""Pages fetched at a time."""
+PLACES = 256
+"""Pages fetched at a time: so many servers may hang at once before one waits for another."""
 
 
 class GoneError(Exception):
@@ -52,7 +52,7 @@ class AiohttpFetch:
     """The real one. It keeps one session, but no connections: that new ones work is the point."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(_PLACES)
+        self._places = asyncio.Semaphore(PLACES)
         self._session: aiohttp.ClientSession | None = None
 
     async def get(
@@ -79,7 +79,8 @@ class AiohttpFetch:
                     return Page(response.status, body, _by_name(response.headers))
             except TimeoutError as error:
                 raise LateError(f"no answer within {timeout_s:g} s") from error
-            except (aiohttp.ClientError, OSError) as error:
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                # A ValueError is what the codec of names says of one that cannot be looked up.
                 raise GoneError(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:

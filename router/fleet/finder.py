@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from policies.types import ArmId
 from router.clock import Clock
+from router.fleet.apart import Apart, Work
 from router.fleet.discovery import Discovery, DiscoveryError, discovery_for
 from router.fleet.model import PoolFacts, RouteFacts
 from router.fleet.state import FleetState
@@ -53,22 +54,24 @@ class Finder:
             for arm_id, pool in route.pools.items()
             if pool.settings.discover is not None
         ]
+        self.apart = Apart[ArmId]()
 
     async def round(self) -> None:
         """Looks for the servers of all pools."""
-        await self._find_all(self._sources)
+        await self.apart.finish(self._work(self._sources))
 
     async def due(self) -> None:
-        """Looks for the servers of the pools whose time has come."""
-        now = self._clock.monotonic()
-        await self._find_all([source for source in self._sources if source.next <= now])
+        """Begins to look for the servers of the pools whose time has come."""
+        now, busy = self._clock.monotonic(), self.apart.busy
+        due = [source for source in self._sources if source.next <= now]
+        await self.apart.begin(self._work([one for one in due if one.arm_id not in busy]))
 
     def errors(self) -> Mapping[ArmId, str]:
         """Why the servers of a pool could not be looked for, by arm; the last set is in use."""
         return {source.arm_id: source.error for source in self._sources if source.error is not None}
 
-    async def _find_all(self, sources: list[_Source]) -> None:
-        await asyncio.gather(*(self._find(source) for source in sources))
+    def _work(self, sources: Sequence[_Source]) -> dict[ArmId, Work]:
+        return {source.arm_id: partial(self._find, source) for source in sources}
 
     async def _find(self, source: _Source) -> None:
         discover = source.pool.settings.discover

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from policies.types import Arm, ArmId
@@ -25,6 +26,7 @@ from router.engines.identity import (
     identify,
 )
 from router.engines.pages import MOST_BYTES
+from router.fleet.apart import Apart, Work
 from router.fleet.fetch import Fetch, GoneError, LateError
 from router.fleet.model import PoolFacts, Replica, RouteFacts
 from router.fleet.rounds import Rounds, Target, credentials
@@ -103,15 +105,18 @@ class Identifier:
         self._told: dict[Replica, tuple[str, ...]] = {}
         """What has been said of each in the log."""
         self._told_of_pools: dict[ArmId, tuple[str, ...]] = {}
+        self._heard: set[ArmId] = set()
+        """Pools of which a server has answered since they were last compared."""
         self.identities: Mapping[Replica, EngineIdentity] = {}
         """Of those that have answered, swapped whole."""
+        self.apart = Apart[Replica]()
 
     async def round(self) -> None:
         """Asks all servers once, side by side."""
-        await self._ask_all(self._rounds.everyone(self._clock.monotonic()))
+        await self.apart.finish(self._work(self._rounds.everyone(self._clock.monotonic())))
 
     async def due(self) -> None:
-        """Asks the servers whose time has come, and those that have come back."""
+        """Begins to ask the servers whose time has come, and those that have come back."""
         now = self._clock.monotonic()
         if now - self._looked < _LOOK_S:
             return
@@ -125,32 +130,40 @@ class Identifier:
         for replica in self._down - down:
             self._rounds.put_off(replica, now)
         self._down = down
-        targets = self._rounds.due(now)
+        self._forget()
+        targets = self._rounds.due(now, self.apart.busy)
         for target in targets:
             if target.replica in down:
                 self._rounds.put_off(target.replica, now + _AGAIN_S)
-        await self._ask_all([target for target in targets if target.replica not in down])
+        await self.apart.begin(
+            self._work([target for target in targets if target.replica not in down])
+        )
+        for arm_id in tuple(self._heard):
+            # Not while some are being asked: they would differ once for each.
+            if self.apart.busy.isdisjoint(self._fleet.replicas(arm_id)):
+                self._heard.discard(arm_id)
+                self._tell_of_pool(arm_id, self._route.pools[arm_id])
 
-    async def _ask_all(self, targets: Sequence[Target]) -> None:
-        if not targets:
-            return
-        found = await asyncio.gather(*(ask(self._fetch, target.replica) for target in targets))
+    def _forget(self) -> None:
+        """Servers that have gone."""
         known = self._fleet.known()
-        identities = {
-            replica: identity for replica, identity in self.identities.items() if replica in known
-        }
-        for target, (identity, pages) in zip(targets, found, strict=True):
-            if not any(page.status for page in pages.values()):
-                # It was there once, so what it was is more than nothing; gone servers are dropped.
-                self._rounds.put_off(target.replica, self._clock.monotonic() + _AGAIN_S)
-            elif target.replica in known:
-                identities[target.replica] = identity
-        self.identities = identities
+        self.apart.keep(known)
+        if not self.identities.keys() <= known:
+            self.identities = {key: of for key, of in self.identities.items() if key in known}
         self._told = {key: value for key, value in self._told.items() if key in known}
-        for target in targets:
-            self._tell(target)
-        for arm_id, pool in self._route.pools.items():
-            self._tell_of_pool(arm_id, pool)
+
+    def _work(self, targets: Sequence[Target]) -> dict[Replica, Work]:
+        return {target.replica: partial(self._ask, target) for target in targets}
+
+    async def _ask(self, target: Target) -> None:
+        identity, pages = await ask(self._fetch, target.replica)
+        if not any(page.status for page in pages.values()):
+            # It was there once, so what it was is more than nothing; gone servers are dropped.
+            self._rounds.put_off(target.replica, self._clock.monotonic() + _AGAIN_S)
+            return
+        self.identities = {**self.identities, target.replica: identity}
+        self._heard.add(target.pool.arm.arm_id)
+        self._tell(target)
 
     def _tell(self, target: Target) -> None:
         replica = target.replica

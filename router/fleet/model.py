@@ -29,6 +29,11 @@ class Replica:
     weight: float = 1.0
     """Share of the pool's load that it should carry, relative to the others."""
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Its pool and its address, by which it is known again under another configuration."""
+        return self.replica_id.rpartition("/")[0], self.url
+
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:

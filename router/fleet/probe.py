@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from router.clock import Clock
 from router.config.servers import Health
+from router.fleet.apart import Apart, Work
 from router.fleet.fetch import Fetch, GoneError, LateError
 from router.fleet.model import Replica, RouteFacts
 from router.fleet.rounds import Rounds, Target, credentials
@@ -49,19 +50,41 @@ class Prober:
         self._fetch = fetch
         self._rounds = Rounds(route, fleet, lambda pool: pool.settings.health.interval_s, uniform)
         self._records: dict[Replica, _Record] = {}
+        self.apart = Apart[Replica]()
 
     async def round(self) -> None:
         """Probes all servers once, side by side."""
-        await self._probe_all(self._rounds.everyone(self._clock.monotonic()))
+        await self.apart.finish(self._work(self._rounds.everyone(self._clock.monotonic())))
+
+    async def meet(self) -> None:
+        """Probes once, side by side, the servers that have not been probed yet."""
+        targets = self._rounds.everyone(self._clock.monotonic())
+        new = [target for target in targets if target.replica not in self._records]
+        await self.apart.finish(self._work(new))
 
     async def due(self) -> None:
-        """Probes the servers whose time has come."""
-        await self._probe_all(self._rounds.due(self._clock.monotonic()))
-
-    async def _probe_all(self, targets: Sequence[Target]) -> None:
-        await asyncio.gather(*(self._probe(target) for target in targets))
+        """Begins to probe the servers whose time has come."""
         known = self._fleet.known()
         self._records = {key: value for key, value in self._records.items() if key in known}
+        self.apart.keep(known)
+        targets = self._rounds.due(self._clock.monotonic(), self.apart.busy)
+        await self.apart.begin(self._work(targets))
+
+    def adopt(self, old: Prober) -> None:
+        """Goes on where the prober of the same servers under an older configuration left off.
+
+        How many probes in a row were missed is so counted across a reload, and who has been alive
+        is still known to have been.
+        """
+        records = {replica.place: record for replica, record in old._records.items()}
+        for replica in self._fleet.known():
+            record = records.get(replica.place)
+            if record is not None:
+                self._records[replica] = record
+        self._rounds.adopt(old._rounds)
+
+    def _work(self, targets: Sequence[Target]) -> dict[Replica, Work]:
+        return {target.replica: partial(self._probe, target) for target in targets}
 
     async def _probe(self, target: Target) -> None:
         replica, health = target.replica, target.pool.settings.health

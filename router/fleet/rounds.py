@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from router.fleet.model import PoolFacts, Replica, RouteFacts
@@ -45,23 +45,37 @@ class Rounds:
 
     def everyone(self, now: float) -> list[Target]:
         """All servers; they are due again an interval from now."""
-        return self._take(now, all_of_them=True)
+        return self._take(now, lambda *_: True)
 
-    def due(self, now: float) -> list[Target]:
-        """The servers whose time has come; they are due again an interval from now."""
-        return self._take(now, all_of_them=False)
+    def due(self, now: float, busy: Collection[Replica] = ()) -> list[Target]:
+        """The servers whose time has come; they are due again an interval from now.
+
+        Args:
+            now: Monotonic.
+            busy: Those that it is being done for: they stay due until that is over.
+        """
+        return self._take(now, lambda replica, at: at <= now and replica not in busy)
 
     def put_off(self, replica: Replica, until: float) -> None:
         """Lets a server wait for longer."""
         self._next[replica] = until
 
-    def _take(self, now: float, *, all_of_them: bool) -> list[Target]:
+    def adopt(self, old: Rounds) -> None:
+        """Keeps the times of servers that were there under an older configuration."""
+        times = {replica.place: at for replica, at in old._next.items()}
+        for target in self._targets():
+            at = times.get(target.replica.place)
+            if at is not None:
+                # The interval may have become shorter.
+                self._next[target.replica] = min(at, self._next.get(target.replica, at))
+
+    def _take(self, now: float, wanted: Callable[[Replica, float], bool]) -> list[Target]:
         targets = list(self._targets())
         before, self._next = self._next, {}
         taken = []
         for target in targets:
             at = before.get(target.replica, now)
-            if all_of_them or at <= now:
+            if wanted(target.replica, at):
                 taken.append(target)
                 share = 1.0 + _JITTER * (self._uniform() - 0.5)
                 at = now + self._interval_s(target.pool) * share

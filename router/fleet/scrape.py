@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from policies.types import ArmId
 from router.clock import Clock
 from router.engines.counters import ReplicaCounters, read_counters
+from router.fleet.apart import Apart, Work
 from router.fleet.fetch import Fetch, GoneError, LateError
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.fleet.model import PoolFacts, Replica, RouteFacts
@@ -74,22 +75,36 @@ class Scraper:
         self._rounds = Rounds(route, fleet, interval_s, uniform)
         self._read: dict[Replica, float] = {}
         """When figures of a server were last read."""
+        self.apart = Apart[Replica]()
 
     async def round(self) -> None:
         """Reads all servers' metrics once, side by side."""
-        await self._read_all(self._rounds.everyone(self._clock.monotonic()))
+        await self.apart.finish(self._work(self._rounds.everyone(self._clock.monotonic())))
 
     async def due(self) -> None:
-        """Reads the metrics of the servers whose time has come."""
-        await self._read_all(self._rounds.due(self._clock.monotonic()))
-
-    async def _read_all(self, targets: list[Target]) -> None:
-        await asyncio.gather(*(self._scrape(target) for target in targets))
+        """Begins to read the metrics of the servers whose time has come."""
         known = self._fleet.known()
         self._read = {key: value for key, value in self._read.items() if key in known}
+        self.apart.keep(known)
+        targets = self._rounds.due(self._clock.monotonic(), self.apart.busy)
+        await self.apart.begin(self._work(targets))
+
+    def adopt(self, old: Scraper) -> None:
+        """Goes on where the scraper of the same servers under an older configuration left off.
+
+        Their figures are taken over with their state, and must age like any others.
+        """
+        read = {replica.place: at for replica, at in old._read.items()}
+        for replica in self._fleet.known():
+            at = read.get(replica.place)
+            if at is not None:
+                self._read[replica] = at
+
+    def _work(self, targets: Sequence[Target]) -> dict[Replica, Work]:
         if self._book is not None and targets:
             urls = {arm: [one.url for one in self._fleet.replicas(arm)] for arm in self._arms}
             self._book.keep(urls, self._wall())
+        return {target.replica: partial(self._scrape, target) for target in targets}
 
     async def _scrape(self, target: Target) -> None:
         replica = target.replica

@@ -323,15 +323,24 @@ class FleetState:
         Servers are the same where their pool has the same name and they the same address: they keep
         what is known of them, drains included. Others start slowly.
         """
-        self._lives = old._lives
         for arm_id, pool in self._pools.items():
             before = old._pools.get(arm_id)
-            known = {} if before is None else {item.replica.url: item for item in before.servers}
             if before is not None and pool.facts.settings.discover is not None:
                 pool.numbers = OrderedDict(before.numbers)
                 for server in before.servers if not pool.servers else ():
                     url, weight = server.replica.url, server.weight
                     self._add(pool, pool.facts.replica(pool.number(url), url, weight), now)
+        self.go_on(old, now)
+
+    def go_on(self, old: FleetState, now: float) -> None:
+        """Takes what is known of the servers now, once more when requests begin to come here.
+
+        Until then the older fleet served: probes, failures and orders of operators went there.
+        """
+        self._lives = old._lives
+        for arm_id, pool in self._pools.items():
+            before = old._pools.get(arm_id)
+            known = {} if before is None else {item.replica.url: item for item in before.servers}
             for server in pool.servers:
                 server.life = next(self._lives)
                 if server.replica.url in known:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 from router.clock import Clock
+from router.fleet.apart import Apart
 from router.fleet.fetch import Fetch
 from router.fleet.finder import Finder
 from router.fleet.identify import Identifier
@@ -23,7 +26,7 @@ _log = logging.getLogger("specroute.fleet")
 
 
 class FleetUpkeep:
-    """The background work of one route's fleet. Each kind waits for nobody but itself."""
+    """The background work of one route's fleet: each kind for each server waits for no other."""
 
     def __init__(
         self,
@@ -49,6 +52,25 @@ class FleetUpkeep:
         await self.finder.round()
         await self.prober.round()
 
+    async def meet(self) -> None:
+        """Finds all servers, then probes those that have not been probed yet."""
+        await self.finder.round()
+        await self.prober.meet()
+
+    def adopt(self, old: FleetUpkeep) -> None:
+        """Goes on where the work for the same servers under an older configuration left off."""
+        self.prober.adopt(old.prober)
+        self.scraper.adopt(old.scraper)
+
+    def end(self) -> None:
+        """Ends what is being done; nothing begins any more."""
+        for apart in self._aparts():
+            apart.end()
+
+    async def close(self) -> None:
+        """Ends what is being done and waits until it has ended."""
+        await asyncio.gather(*(apart.close() for apart in self._aparts()))
+
     def work(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
         """Names and functions, to be called again and again."""
         yield "find", self.finder.due
@@ -56,6 +78,9 @@ class FleetUpkeep:
         yield "scrape", self.scraper.due
         yield "identify", self.identifier.due
         yield "watch", self.watch
+
+    def _aparts(self) -> tuple[Apart[Any], ...]:
+        return (self.finder.apart, self.prober.apart, self.scraper.apart, self.identifier.apart)
 
     async def watch(self) -> None:
         """Looks for servers that have stopped working, once a second."""

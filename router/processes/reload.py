@@ -147,11 +147,12 @@ class Reloader:
                 _require_same(self.loaded.config, loaded.config)
                 await self._apply(loaded)
             except ConfigError as error:
-                done = Reload("refused", str(error), self._clock.wall(), trigger, digest)
-                _log.error(
-                    "configuration refused; the old one serves on",
-                    extra={"trigger": trigger, "why": done.why, "hash": digest},
-                )
+                done = self._refused(str(error), trigger, digest)
+            except Exception as error:  # noqa: BLE001
+                # One of the four places that may catch everything: the old configuration serves on
+                # whatever goes wrong, and whoever asked must be told so.
+                why = f"it failed: {type(error).__name__}: {error}; the log says where"
+                done = self._refused(why, trigger, digest, flaw=error)
             else:
                 done = Reload("applied", None, self._clock.wall(), trigger, digest)
                 self.loaded, self._since = loaded, done.time
@@ -159,6 +160,16 @@ class Reloader:
             self._last = done
             self._count(done.result)
             return done
+
+    def _refused(
+        self, why: str, trigger: Trigger, digest: str | None, flaw: Exception | None = None
+    ) -> Reload:
+        _log.error(
+            "configuration refused; the old one serves on",
+            extra={"trigger": trigger, "why": why, "hash": digest},
+            exc_info=flaw,
+        )
+        return Reload("refused", why, self._clock.wall(), trigger, digest)
 
     async def asked(self) -> dict[str, Any]:
         """A reload that the admin port asked for, as JSON values."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from router.app import Application
 from router.clock import SystemClock
 from router.config.load import naming
+from router.processes.descriptors import allow_descriptors
 from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded, Reloader, Trigger
 from router.processes.signals import Signals
@@ -21,12 +22,14 @@ async def serve(file: ConfigFile, loaded: Loaded, started: Callable[[Started], N
         loaded: What it holds.
         started: Called once the ports listen.
     """
+    allow_descriptors(loaded.config)
     with naming(file.path):
         application = Application(loaded.config)
     signals = Signals(lambda _: application.end_answers())
 
     async def apply(new: Loaded) -> None:
         await application.apply(new.config)
+        allow_descriptors(new.config)
 
     reloader = application.reloader = Reloader(
         file, loaded, apply, clock=SystemClock(), count=application.metrics().count_reload

@@ -18,6 +18,7 @@ from router.errors import ConfigError
 from router.lifecycle import Lifecycle
 from router.observe.sums import samples_of
 from router.processes.channel import Channel, Message
+from router.processes.descriptors import allow_descriptors
 from router.processes.garbage import spare_what_stays
 from router.processes.reload import ConfigFile, Loaded
 from router.processes.signals import Signals
@@ -80,6 +81,7 @@ class Worker:
         self._store_url: str = orders["store_url"]
         self._loaded = self._file.parse(orders["text"])
         self._prepared: Loaded | None = None
+        allow_descriptors(self._loaded.config)
         place = Place(orders["number"], orders["port"])
         self.application = Application(self._own(self._loaded), place=place)
         for order in orders["drained"]:
@@ -147,4 +149,5 @@ class Worker:
             return "something else was prepared"
         self.application.commit()
         self._loaded, self._prepared = self._prepared, None
+        allow_descriptors(self._loaded.config)
         return None

@@ -327,6 +327,51 @@ async def test_what_is_known_of_a_server_outlives_a_reload(
         assert [item["state"] == "draining" for item in replicas(app)] == [False, True, False]
 
 
+async def test_an_order_given_during_a_reload_holds(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """It was answered with 200, so the configuration that comes must know of it."""
+    for backend in (plain, fast):
+        backend.always(wire.llama_chat(backend.url))
+    app = await start(config_of(pool("plain", plain, fast), folder=tmp_path))
+    await app.prepare(config_of(pool("plain", plain, fast), folder=tmp_path, hedge_s=5.0))
+    assert (await post(app, "/api/replicas/plain/1/drain")).status == 200
+    app.commit()
+    assert [item["state"] for item in replicas(app)] == ["up", "draining"]
+    assert await chat(app, 5) == {plain.url: 5}
+
+
+async def test_a_busy_server_outlives_a_reload(
+    start: Start, plain: ScriptedBackend, tmp_path: Path
+) -> None:
+    """One probe missed about then is one of `down_after`, as at any other time."""
+    health = {"down_after": 2}
+    app = await start(config_of(pool("plain", plain, health=health), folder=tmp_path))
+    plain.health = wire.whole(b"", "503 Service Unavailable")
+    await app.apply(config_of(pool("plain", plain, health=health), folder=tmp_path, hedge_s=5.0))
+    assert app.not_ready() is None
+    await app.probe()
+    assert app.not_ready() is None
+    await app.probe()
+    assert app.not_ready() == "no server of model 'tiny' answers"
+
+
+async def test_a_reload_that_fails_leaves_nothing_running(
+    start: Start, plain: ScriptedBackend, fast: ScriptedBackend, tmp_path: Path
+) -> None:
+    """What it had begun for servers of its own ends with it."""
+    app = await start(config_of(pool("plain", plain), folder=tmp_path))
+    fast.hangs, fast.health = True, b""
+    both = pool("plain", plain, fast, health={"timeout_s": 60})
+    reload = asyncio.ensure_future(app.prepare(config_of(both, folder=tmp_path)))
+    while not fast.connections:  # noqa: ASYNC110 - the engine is in this process
+        await asyncio.sleep(0)
+    reload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reload
+    await fast.all_gone()
+
+
 async def test_a_proxy_whose_servers_are_all_taken_out_is_not_ready(app: Application) -> None:
     """No request could be served, so traffic should go elsewhere."""
     [fleet] = app.fleets().values()

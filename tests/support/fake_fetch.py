@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from router.fleet.fetch import Page
@@ -14,6 +15,8 @@ class FakeFetch:
         self.pages: dict[str, Page | Exception] = {}
         self.asked: list[str] = []
         self.headers: list[Mapping[str, str]] = []
+        self.held: dict[str, asyncio.Event] = {}
+        """By the beginning of a URL, what an answer from there waits for."""
 
     async def get(
         self, url: str, *, headers: Mapping[str, str], timeout_s: float, most_bytes: int
@@ -21,6 +24,9 @@ class FakeFetch:
         """What was prepared for the URL."""
         self.asked.append(url)
         self.headers.append(headers)
+        for beginning, event in self.held.items():
+            if url.startswith(beginning):
+                await event.wait()
         page = self.pages.get(url, Page(404))
         if isinstance(page, Exception):
             raise page

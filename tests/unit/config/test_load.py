@@ -117,6 +117,12 @@ def test_an_unknown_key_is_refused_with_its_path_and_a_suggestion(text: str, exp
         ("a: [", "not valid YAML: expected the node content, but found '<stream end>' (line 1, column 5)"),
         ("a: !!python/object:os.system x", "not valid YAML"),
         ("\x00", "not valid YAML"),
+        (GOOD + "listen: {host: 2024-13-45}", "not valid YAML: a value looks like a date or a number and is none; put quotes around it"),
+        (replaced("http://h:1", "http://vllm..svc:1"), "routes[0].pools[0].replicas[0].url: the parts of a host's name between its dots"),
+        (
+            replaced('replicas: [{url: "http://h:1"}]', "discover: {dns: {name: a..b, port: 1}}"),
+            "routes[0].pools[0].discover.dns.name: the parts of a host's name between its dots",
+        ),
     ],
 )  # fmt: skip
 def test_every_complaint_begins_with_the_key_and_says_what_is_wrong(

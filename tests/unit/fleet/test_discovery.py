@@ -184,6 +184,11 @@ def test_a_file_lists_servers(text: str, expected: tuple[Found, ...]) -> None:
         ("http://a:1", "f: must be a list of URLs"),
         ("{url: http://a:1}", "f: must be a list of URLs"),
         ("- [", "f: not valid YAML or JSON (line 1)"),
+        ("- 2024-13-45", "f: not valid YAML or JSON: a value looks like a date or a number"),
+        (
+            "- http://h:1\n- http://vllm..svc:1",
+            "f: [1]: the parts of a host's name between its dots",
+        ),
         ("- http://a:1\n- ftp://b\n", "f: [1]: must begin with http:// or https://"),
         ("- {url: http://a:1, wait: 2}\n", "f: [0]: Extra inputs are not permitted"),
         ("- 7\n", "f: [0]: "),

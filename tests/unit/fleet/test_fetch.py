@@ -71,6 +71,13 @@ async def test_nobody_there(fetch: AiohttpFetch, backend: ScriptedBackend) -> No
         await get(fetch, backend.url + "/x")
 
 
+@pytest.mark.parametrize("host", ["vllm..svc", "a" * 64])
+async def test_a_name_that_cannot_be_looked_up(fetch: AiohttpFetch, host: str) -> None:
+    """Nobody is there, as with any other name that nobody has."""
+    with pytest.raises(GoneError):
+        await get(fetch, f"http://{host}:1/health")
+
+
 async def test_a_silent_server_is_late(fetch: AiohttpFetch, backend: ScriptedBackend) -> None:
     """Within its own time, while others are served."""
     backend.health, backend.hangs = b"HTTP/1.1 200 OK\r\nContent-", True

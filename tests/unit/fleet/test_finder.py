@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from router.fleet.discovery import DiscoveryError, Found
 from router.fleet.finder import Finder
 from router.fleet.state import FleetState
+from tests.support.apart import a_moment, over
 from tests.support.builders import FAST, PLAIN, route_facts
 from tests.support.builders import pool as listed
 from tests.support.clock import ManualClock
 
+BOTH = (("plain", "none"), ("fast", "mtp"))
 FACTS = route_facts(
     {
         "name": "plain",
@@ -27,10 +31,13 @@ class Source:
     def __init__(self) -> None:
         self.found: tuple[Found, ...] | DiscoveryError = ()
         self.asked = 0
+        self.go_on: asyncio.Event | None = None
 
     async def find(self) -> tuple[Found, ...]:
         """As told."""
         self.asked += 1
+        if self.go_on is not None:
+            await self.go_on.wait()
         if isinstance(self.found, DiscoveryError):
             raise self.found
         return self.found
@@ -89,6 +96,7 @@ async def test_looks_come_at_their_interval() -> None:
         if second == 3:
             world.source.found = DiscoveryError("gone")
         await world.finder.due()
+        await over(world.finder.apart)
         world.clock.advance(1.0)
     assert world.source.asked == 3
 
@@ -103,3 +111,22 @@ async def test_a_running_request_outlives_its_server() -> None:
     lease.touched = 1.0
     lease.release()
     assert [item.in_flight for item in world.fleet.view()[PLAIN]] == [0]
+
+
+async def test_a_source_that_hangs_delays_no_other() -> None:
+    """Other pools' servers come and go meanwhile."""
+    found = [listed(name, method=method, discover={"file": "x"}) for name, method in BOTH]
+    for made in found:
+        del made["replicas"]
+    facts, clock = route_facts(*found), ManualClock()
+    fleet, slow, quick = FleetState(facts, clock), Source(), Source()
+    slow.go_on = asyncio.Event()
+    quick.found = (Found("http://a:1"),)
+    finder = Finder(facts, fleet, clock, {PLAIN: slow, FAST: quick})
+    for _ in range(11):
+        await finder.due()
+        await a_moment()
+        clock.advance(1.0)
+    assert (slow.asked, quick.asked) == (1, 3)
+    assert (fleet.answers(PLAIN), fleet.answers(FAST)) == (False, True)
+    await finder.apart.close()

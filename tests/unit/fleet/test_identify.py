@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from router.engines.identity import Engine, EngineIdentity
 from router.fleet.fetch import GoneError, LateError, Page
 from router.fleet.identify import USER_AGENT, Identifier, ask, differences, mismatches
 from router.fleet.state import FleetState
+from tests.support.apart import a_moment, over
 from tests.support.builders import PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
 from tests.support.fake_fetch import FakeFetch
@@ -58,6 +60,7 @@ class World:
         before = len(self.fetch.asked)
         for _ in range(seconds):
             await self.identifier.due()
+            await over(self.identifier.apart)
             self.clock.advance(1.0)
         return len(self.fetch.asked) - before
 
@@ -190,3 +193,18 @@ async def test_a_key_of_the_servers_own_goes_before_any_other() -> None:
         replica = route_facts(pool("plain", api_key=key)).pools[PLAIN].replicas[0]
         await ask(fetch, replica, api_key="other")
         assert fetch.headers[-1]["Authorization"] == expected
+
+
+async def test_a_server_that_hangs_delays_no_other() -> None:
+    """What another one is is known at once; that the pool's differ is said once all have told."""
+    world = World(replicas=2)
+    world.serve(VLLM, 1)
+    slow = world.fetch.held[world.replicas[0].url] = asyncio.Event()
+    for _ in range(5):
+        await world.identifier.due()
+        await a_moment()
+        world.clock.advance(1.0)
+    assert world.labels() == ["?", "vllm 0.32.0"]
+    slow.set()
+    await over(world.identifier.apart)
+    assert world.labels() == ["vllm 0.32.0"] * 2

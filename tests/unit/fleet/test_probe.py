@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from router.fleet.fetch import GoneError, LateError, Page
 from router.fleet.probe import Prober
 from router.fleet.state import FleetState
-from tests.support.builders import PLAIN, pool, route_facts
+from tests.support.apart import a_moment, over
+from tests.support.builders import FAST, PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
 from tests.support.fake_fetch import FakeFetch
 
@@ -74,6 +76,7 @@ async def test_probes_come_at_their_interval_with_the_pools_key() -> None:
     world = World(interval_s=5)
     for _ in range(10):
         await world.prober.due()
+        await over(world.prober.apart)
         world.clock.advance(1.0)
     assert world.fetch.asked == [URL] * 2
     assert world.fetch.headers == [{"Authorization": "Bearer sk-1"}] * 2
@@ -93,3 +96,59 @@ async def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
         ("http://plain.test:8000", "/health answered 200"),
     ]
     assert "sk-1" not in caplog.text
+
+
+async def test_a_server_that_hangs_delays_no_other() -> None:
+    """Others are probed at their own times, and it is not probed a second time meanwhile."""
+    slow, quick = {"interval_s": 1, "timeout_s": 60}, {"interval_s": 1, "timeout_s": 1}
+    facts = route_facts(pool("plain", health=slow), pool("fast", method="mtp", health=quick))
+    clock, fetch = ManualClock(), FakeFetch()
+    fleet = FleetState(facts, clock)
+    prober = Prober(facts, fleet, clock, fetch, uniform=lambda: 0.5)
+    fetch.held["http://plain"] = asyncio.Event()
+    fetch.pages["http://fast.test:8000/health"] = GONE
+    for _ in range(5):
+        await prober.due()
+        await a_moment()
+        clock.advance(1.0)
+    assert sorted(fetch.asked) == ["http://fast.test:8000/health"] * 5 + [URL]
+    assert (fleet.answers(FAST), fleet.answers(PLAIN)) == (False, True)
+    fetch.held["http://plain"].set()
+    await over(prober.apart)
+    await prober.due()
+    assert fetch.asked.count(URL) == 2
+
+
+async def test_a_server_that_has_gone_is_waited_for_no_longer() -> None:
+    """So no more is being done than there are servers."""
+    world = World()
+    world.fetch.held[URL] = asyncio.Event()
+    await world.prober.due()
+    assert len(world.prober.apart.busy) == 1
+    world.fleet.replace(PLAIN, [], now=0.0)
+    await world.prober.due()
+    await over(world.prober.apart)
+
+
+async def test_probes_are_counted_across_a_reload() -> None:
+    """A busy server that is late once is not taken for one that has never answered."""
+    old, new = World(down_after=3), World(down_after=3, timeout_s=1)
+    for page in (GOOD, LATE):
+        await old.probe(page)
+    new.prober.adopt(old.prober)
+    await new.prober.meet()
+    assert new.fetch.asked == []
+    assert [await new.probe(LATE) for _ in range(2)] == [True, False]
+
+
+async def test_probes_keep_their_times_across_a_reload() -> None:
+    """Or a server would be asked twice in a row, and be given half the time to miss it."""
+    old, new = World(interval_s=5), World(interval_s=5)
+    await old.prober.due()
+    await over(old.prober.apart)
+    new.prober.adopt(old.prober)
+    for _ in range(6):
+        await new.prober.due()
+        await over(new.prober.apart)
+        new.clock.advance(1.0)
+    assert new.fetch.asked == [URL]

@@ -75,6 +75,40 @@ def test_one_can_be_put_off() -> None:
     assert names(made, 60.0) == ["plain/0", "plain/1"]
 
 
+def test_who_is_busy_stays_due() -> None:
+    """Until that is over."""
+    fleet = FleetState(FACTS)
+    made = rounds(fleet)
+    names(made, 0.0)
+    first = fleet.replicas(PLAIN)[0]
+    busy = [target.replica.replica_id for target in made.due(10.0, {first})]
+    assert (busy, names(made, 11.0)) == (["plain/1"], ["plain/0"])
+
+
+def test_times_outlive_a_reload() -> None:
+    """Of servers with the same pool and address, whatever their numbers; others are due at once."""
+    fleet = FleetState(FACTS, ManualClock())
+    old = rounds(fleet)
+    names(old, 0.0)
+    old.put_off(fleet.replicas(PLAIN)[0], 5.0)
+    after = FleetState(FACTS, ManualClock())
+    urls = [replica.url for replica in fleet.replicas(PLAIN)]
+    after.replace(PLAIN, [(url, 1.0) for url in ("http://new:1", *urls)], 1.0)
+    new = rounds(after)
+    new.adopt(old)
+    assert [names(new, now) for now in (1.0, 5.0, 10.0)] == [["plain/2"], ["plain/0"], ["plain/1"]]
+
+
+def test_a_shorter_interval_holds_from_the_reload_on() -> None:
+    """However far away the old time was."""
+    old = rounds(FleetState(FACTS))
+    old.put_off(FACTS.pools[PLAIN].replicas[0], 3600.0)
+    new = rounds(FleetState(FACTS))
+    new.everyone(0.0)
+    new.adopt(old)
+    assert "plain/0" in names(new, 10.0)
+
+
 def test_a_server_gets_the_key_it_wants() -> None:
     """And none where the pool has none."""
     fleet = FleetState(FACTS)

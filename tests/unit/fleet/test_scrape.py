@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from router.fleet.fetch import GoneError, LateError, Page
 from router.fleet.gauges import UNKNOWN, ReplicaGauges
 from router.fleet.scrape import CounterBook, Scraper, interval_s
 from router.fleet.state import FleetState
+from tests.support.apart import a_moment, over
 from tests.support.builders import PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
 from tests.support.fake_fetch import FakeFetch
@@ -78,6 +80,7 @@ class World:
         """Lets time pass."""
         for _ in range(seconds):
             await self.scraper.due()
+            await over(self.scraper.apart)
             self.clock.advance(1.0)
 
 
@@ -172,6 +175,7 @@ async def test_what_is_scraped_becomes_sums_by_slot() -> None:
         page = COUNTED.replace(b" 53", f" {second * 30}".encode())
         world.fetch.pages[URL] = Page(200, page.replace(b" 10", f" {second * 10}".encode()))
         await world.scraper.due()
+        await over(world.scraper.apart)
         world.clock.advance(1.0)
     total = book.total(PLAIN, world.clock.wall() - AHEAD_S)
     assert total is not None
@@ -184,3 +188,33 @@ async def test_a_page_that_was_cut_is_not_read() -> None:
     world.fetch.pages[URL] = Page(200, TEXT + b"#" * (4 * 1024 * 1024 - len(TEXT)))
     await world.run(1)
     assert (world.gauges, world.book.told) == (UNKNOWN, [None])
+
+
+async def test_a_server_that_hangs_delays_no_other() -> None:
+    """It is not read a second time meanwhile."""
+    facts = route_facts(pool("plain", engine="vllm", replicas=2))
+    clock, fetch = ManualClock(), FakeFetch()
+    fleet = FleetState(facts, clock)
+    scraper = Scraper(facts, fleet, clock, fetch, uniform=lambda: 0.5)
+    slow, quick = (replica.url + "/metrics" for replica in fleet.replicas(PLAIN))
+    fetch.held[slow] = asyncio.Event()
+    fetch.pages[quick] = Page(200, TEXT)
+    for _ in range(5):
+        await scraper.due()
+        await a_moment()
+        clock.advance(1.0)
+    assert (fetch.asked.count(slow), fetch.asked.count(quick)) == (1, 3)
+    await scraper.apart.close()
+
+
+async def test_figures_taken_over_by_a_reload_age_out() -> None:
+    """A server that tells nothing from then on is unknown, not as busy as it was."""
+    old, new = World(), World()
+    await old.scraper.round()
+    new.fleet.adopt(old.fleet, now=new.clock.monotonic())
+    new.scraper.adopt(old.scraper)
+    assert new.gauges == ReplicaGauges(3, 1)
+    new.fetch.pages[URL] = LateError()
+    new.clock.advance(6.0)
+    await new.scraper.round()
+    assert new.gauges == UNKNOWN

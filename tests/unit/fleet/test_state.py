@@ -472,6 +472,27 @@ def test_a_reload_keeps_what_is_known_of_servers(fleet: FleetState, clock: Manua
     assert leased(after, FAST, now=1.0).replica == R0
 
 
+def test_what_happened_while_a_reload_was_prepared_counts(
+    fleet: FleetState, clock: ManualClock
+) -> None:
+    """Orders and failures go to the fleet that serves; the next one takes them when it begins to."""
+    fleet.drain(P0.replica_id, draining=True)
+    after = FleetState(
+        route_facts(pool("plain", replicas=3), pool("fast", method="mtp", replicas=2)), clock
+    )
+    after.adopt(fleet, now=0.0)
+    fleet.drain(P0.replica_id, draining=False)
+    fleet.drain(P1.replica_id, draining=True)
+    fleet.mark(R0, up=False, now=0.0)
+    opened(fleet, R1)
+    after.go_on(fleet, now=5.0)
+    plain, fast = after.view()[PLAIN], after.view()[FAST]
+    assert [item.draining for item in plain] == [False, True, False]
+    assert [item.word for item in fast] == ["down", "open"]
+    clock.advance(10.0)
+    assert [round(item.share, 1) for item in after.view()[PLAIN]] == [1.0, 1.0, 0.5]
+
+
 def test_a_reload_with_other_limits_judges_anew(fleet: FleetState, clock: ManualClock) -> None:
     """An operator who changes them wants them to hold."""
     opened(fleet, R0)

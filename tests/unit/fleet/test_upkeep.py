@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from router.fleet.fetch import GoneError, Page
 from router.fleet.state import FleetState
 from router.fleet.upkeep import FleetUpkeep
+from tests.support.apart import over
 from tests.support.builders import PLAIN, pool, route_facts
 from tests.support.clock import ManualClock
 from tests.support.fake_fetch import FakeFetch
@@ -42,6 +45,7 @@ async def test_each_kind_of_work_is_there_by_name() -> None:
     assert list(work) == ["find", "probe", "scrape", "identify", "watch"]
     for each in work.values():
         await each()
+    await over(world.upkeep.scraper.apart)
     assert world.fleet.view()[PLAIN][0].gauges.running == 2
 
 
@@ -59,3 +63,29 @@ async def test_the_watchdog_barks_once(caplog: pytest.LogCaptureFixture) -> None
         "server is suspect: it sends nothing",
         "server works again",
     ]
+
+
+async def test_what_was_known_is_not_asked_for_again() -> None:
+    """A reload waits for servers that are new, and for no other."""
+    old = World()
+    await old.upkeep.round()
+    new = World()
+    new.upkeep.adopt(old.upkeep)
+    await new.upkeep.meet()
+    assert (len(old.fetch.asked), new.fetch.asked) == (1, [])
+
+
+async def test_the_end_of_work_ends_what_hangs() -> None:
+    """And lets nothing begin, so that nobody is asked for a fleet that serves no more."""
+    world = World()
+    world.fetch.held["http://plain"] = asyncio.Event()
+    for name, each in world.upkeep.work():
+        if name != "watch":
+            await each()
+    assert len(world.upkeep.prober.apart.busy) == len(world.upkeep.scraper.apart.busy) == 1
+    await world.upkeep.close()
+    assert len(world.upkeep.prober.apart.busy) == len(world.upkeep.scraper.apart.busy) == 0
+    world.clock.advance(60.0)
+    asked = len(world.fetch.asked)
+    await world.upkeep.round()
+    assert len(world.fetch.asked) == asked

@@ -28,6 +28,7 @@ class World:
         file = ConfigFile(self.path, environment={"PORT": "1"})
         self.applied: list[str] = []
         self.refuse: str | None = None
+        self.flaw: Exception | None = None
         self.counted: list[str] = []
         self.clock = ManualClock()
         self.reloader = Reloader(
@@ -36,6 +37,8 @@ class World:
 
     async def apply(self, loaded: Loaded) -> None:
         """Serves by it, unless the test says otherwise."""
+        if self.flaw is not None:
+            raise self.flaw
         if self.refuse is not None:
             raise ConfigError(self.refuse)
         self.applied.append(loaded.text)
@@ -131,6 +134,22 @@ async def test_refused_by_whoever_serves(world: World) -> None:
     await world.reloader.reload(Trigger.SIGNAL)
     assert world.last["why"] == "routes[0].policy: no"
     assert world.reloader.loaded.text == GOOD
+
+
+async def test_a_flaw_of_ours_is_a_refusal(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Told, counted and logged as any other, with where it was; the next one is tried again."""
+    world.flaw = UnicodeError("label empty or too long")
+    done = await world.reloader.asked()
+    assert done == world.last
+    assert (done["result"], world.counted) == ("refused", ["refused"])
+    assert done["why"] == "it failed: UnicodeError: label empty or too long; the log says where"
+    [line] = caplog.records
+    assert line.getMessage() == "configuration refused; the old one serves on"
+    assert line.exc_info is not None
+    assert world.reloader.loaded.text == GOOD
+    world.flaw = None
+    await world.reloader.asked()
+    assert world.counted == ["refused", "applied"]
 
 
 async def test_looks(world: World) -> None:
