@@ -15,7 +15,7 @@ import typer
 from router.cli.admin import order
 from router.errors import ConfigError
 from router.experiments.bodies import read_members
-from router.experiments.model import METRIC_WORDS
+from router.experiments.model import METRIC_WORDS, NO_CONTROL
 from router.experiments.report import gain_text, variant_text
 
 _DEFAULT_URL = "http://127.0.0.1:8081"
@@ -150,9 +150,14 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
     ]
     for number, stage in enumerate(expected["stages"]):
         smallest = stage["smallest_effect"]
+        shows = NO_CONTROL
+        if stage["requests_for_effect"] is not None:
+            shows = (
+                f"a gain of {expected['effect']:.0%} shows after {stage['requests_for_effect']} "
+                f"requests{_in_hours(stage['hours_for_effect'])}"
+            )
         lines.append(
-            f"stage {number}, {stage['share']:.0%}: a gain of {expected['effect']:.0%} shows after "
-            f"{stage['requests_for_effect']} requests{_in_hours(stage['hours_for_effect'])}; "
+            f"stage {number}, {stage['share']:.0%}: {shows}; "
             f"lasts {stage['hours_at_least']:.1f} h at least"
             + ("" if smallest is None else f" and then shows gains from {smallest:.1%} on")
         )
@@ -199,6 +204,8 @@ def status_command(
         _say("speculation is off: all requests decode plainly")
     for shown in [told] if name is not None else told["experiments"]:
         _say(_line(shown))
+        for note in shown["notes"]:
+            _say(f"  {note}")
     if name is not None and told["look"] is not None:
         evidence = told["look"]["evidence"]
         _say(f"  gain {gain_text(evidence['gain'], told['plan']['primary'])}")

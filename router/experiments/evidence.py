@@ -17,12 +17,18 @@ from policies.estimators.sequential import (
 )
 from policies.estimators.verdict import Gain, gain_of
 from policies.types import ArmView, ClassId, Status
-from router.experiments.model import Experiment, Guard, GuardKind, Metric, Plan
+from router.experiments.model import (
+    Experiment,
+    Guard,
+    GuardKind,
+    Metric,
+    Plan,
+)
 from router.experiments.rollout import Evidence, Reading
 from router.experiments.seen import CONTROL, SIDES, TREATED, Seen
 
 GUARD_ALPHA = 0.02
-"""Chance that any guard of a healthy treatment is ever breached, over all guards and stages."""
+"""Chance that any guard of a healthy treatment is ever breached, over all guards and epochs."""
 
 _MOST_E = 1e300
 """An e-value beyond all doubt is infinite, which JSON has no word for."""
@@ -62,6 +68,7 @@ def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -
         ratio_alarm=_ratio_alarm(experiment, control, treatment),
         alarm=alarm,
         primary=metric,
+        compared=experiment.compares,
     )
 
 
@@ -105,7 +112,8 @@ def sample_ratio(experiment: Experiment, control: int, treatment: int) -> dict[s
         "planned": share,
         "seen": treatment / n if n else None,
         "e_value": None if e_value is None else min(e_value, _MOST_E),
-        "alarm_at": len(experiment.plan.stages) / (1.0 - RATIO_LEVEL),
+        "alarm_at": 1.0
+        / ((1.0 - RATIO_LEVEL) * _part_of_error(experiment.plan, experiment.standing.epoch)),
     }
 
 
@@ -120,35 +128,44 @@ def _by_request(experiment: Experiment) -> bool:
     return experiment.plan.unit == "request"
 
 
-def guard_level(plan: Plan) -> float:
-    """Confidence of each guard in each stage, of which all together keep `GUARD_ALPHA`."""
-    return 1.0 - GUARD_ALPHA / (len(plan.guards) * len(plan.stages))
+def guard_level(plan: Plan, epoch: int = 1) -> float:
+    """Confidence of each guard in an epoch; all guards and epochs together keep `GUARD_ALPHA`."""
+    return 1.0 - GUARD_ALPHA * _part_of_error(plan, epoch) / max(len(plan.guards), 1)
+
+
+def _part_of_error(plan: Plan, epoch: int) -> float:
+    """What an epoch may spend of an error; however many there are, they sum to 1.
+
+    A ramp has an epoch for each stage. Pauses and orders make more of them, nobody knows how many:
+    those share one part more, the k-th of them 1 / (k (k + 1)) of it.
+    """
+    part, late = 1.0 / (len(plan.stages) + 1), epoch - len(plan.stages)
+    return part if late <= 0 else part / (late * (late + 1))
 
 
 def _reading(experiment: Experiment, known: Seen, guard: Guard) -> Reading:
-    level = guard_level(experiment.plan)
+    """A guard's figure, of requests of both sides at the same time; else none."""
+    nothing = Reading(guard, None, None, None)
+    if not experiment.compares:
+        return nothing
+    level = guard_level(experiment.plan, known.epoch)
     if guard.kind is GuardKind.COST:
         return _cost_reading(known, guard, level)
-    epoch = known.compared_epoch
     if guard.kind in _QUANTILES:
         family, q = _QUANTILES[guard.kind]
-        treated = known.histogram(TREATED.arm_id, family, known.epoch)
-        control = known.histogram(CONTROL.arm_id, family, epoch)
+        treated, control = (known.histogram(of.arm_id, family) for of in (TREATED, CONTROL))
         low, high = quantile_ratio(treated, control, q, level)
         top, bottom = histogram.quantile(treated, q), histogram.quantile(control, q)
         value = None if top is None or not bottom else top / bottom
         return Reading(guard, value, low, high)
     hits, trials = SHARES[guard.kind]
-    counts = known.now if epoch == known.epoch else known.ever
-    treated_of, control_of = counts[TREATED.arm_id], counts[CONTROL.arm_id]
+    treated_of, control_of = known.now[TREATED.arm_id], known.now[CONTROL.arm_id]
     found = rate_difference(
         (treated_of.get(hits, 0), treated_of.get(trials, 0)),
         (control_of.get(hits, 0), control_of.get(trials, 0)),
         level,
     )
-    if found is None:
-        return Reading(guard, None, None, None)
-    return Reading(guard, found.value, found.low, found.high)
+    return nothing if found is None else Reading(guard, found.value, found.low, found.high)
 
 
 def _cost_reading(known: Seen, guard: Guard, level: float) -> Reading:

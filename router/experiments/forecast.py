@@ -153,19 +153,21 @@ def forecast(
     sd = traffic.sd or ASSUMED_SD
     stages = []
     for stage in plan.stages:
-        share = min(stage.share, 0.5) if stage.share == 1.0 else stage.share
-        needed = requests_to_detect(-math.log1p(-effect), sd, share, power=power)
-        least = math.ceil(stage.min_requests / min(share, 1.0 - share))
+        share, needed, smallest = stage.share, None, None
+        if share < 1.0:  # else there is nothing to compare with
+            needed = requests_to_detect(-math.log1p(-effect), sd, share, power=power)
+            smallest = _smallest(traffic, sd, share, stage.dwell_s, power)
+        least = math.ceil(stage.min_requests / (min(share, 1.0 - share) if share < 1.0 else 1.0))
         stages.append(
             {
-                "share": stage.share,
+                "share": share,
                 "dwell_h": stage.dwell_s / 3600.0,
                 "requests_for_effect": needed,
-                "hours_for_effect": _hours(needed, traffic.measured_per_hour),
+                "hours_for_effect": needed and _hours(needed, traffic.measured_per_hour),
                 "hours_at_least": max(
                     stage.dwell_s / 3600.0, _hours(least, traffic.per_hour) or 0.0
                 ),
-                "smallest_effect": _smallest(traffic, sd, share, stage.dwell_s, power),
+                "smallest_effect": smallest,
             }
         )
     return {
@@ -189,12 +191,14 @@ def _harm(plan: Plan, traffic: Traffic, sd: float) -> list[dict[str, Any]]:
     if plan.primary is not Metric.COST:
         limits = []
     share = plan.stages[0].share
+    if share == 1.0:
+        return []
     found = []
     for ratio in _HARMS:
         # Slower for certain (the primary metric), or by more than the guard bears.
         beyond = [math.log(ratio)] + [math.log(ratio / limit) for limit in limits if ratio > limit]
-        needed = min(requests_to_detect(e, sd, min(share, 0.5), power=_EACH) for e in beyond)
-        needed = _surely(needed, min(share, 0.5))
+        needed = min(requests_to_detect(e, sd, share, power=_EACH) for e in beyond)
+        needed = _surely(needed, share)
         hours = _hours(needed, traffic.measured_per_hour, _DELAY_S)
         found.append({"ratio": ratio, "requests": needed, "hours": hours})
     return found
@@ -211,8 +215,10 @@ def _surely(needed: int, share: float) -> int:
 
 def _excesses(plan: Plan, traffic: Traffic) -> list[dict[str, Any]]:
     """How many requests it takes until shares above the control's by so much are found."""
-    share = min(plan.stages[0].share, 0.5)
+    share = plan.stages[0].share
     found: list[dict[str, Any]] = []
+    if share == 1.0:
+        return found
     for guard in plan.guards:
         if guard.kind not in SHARES:
             continue

@@ -116,15 +116,9 @@ class Seen:
                 counts[side].update(plain)
         return counts
 
-    def histogram(self, side: ArmId, family: str, epoch: int) -> Mapping[int, int]:
-        """A histogram of one epoch."""
-        return self.latency.get((epoch, side, family), {})
-
-    @property
-    def compared_epoch(self) -> int:
-        """The present epoch, or where all are treated in it the last that had a control."""
-        with_control = [epoch for epoch, side in self.plain if side == CONTROL.arm_id]
-        return self.epoch if self.epoch in with_control else max(with_control, default=self.epoch)
+    def histogram(self, side: ArmId, family: str) -> Mapping[int, int]:
+        """A histogram of the present epoch."""
+        return self.latency.get((self.epoch, side, family), {})
 
     def view(self, class_id: ClassId | None = None, metric: Metric = Metric.COST) -> ArmView:
         """Logs of a metric by stratum, of one class or of all."""

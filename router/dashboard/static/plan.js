@@ -22,6 +22,7 @@ function template(route) {
     "  - {kind: cost_ratio, limit: 1.05}",
     "  - {kind: tpot_p95_ratio, limit: 1.10}",
     "  - {kind: error_rate, limit: 0.01}",
+    "  - {kind: abort_rate, limit: 0.02}",
     "",
   ].join("\n");
 }
@@ -33,7 +34,7 @@ function forecastLines({ plan, forecast: of }) {
     h("h3", null, "What ", name(plan.name), " will need"),
     h("p", null, `Noise of log cost ${figure(of.sd)} (${of.sd_is_assumed ? "assumed" : "measured"}), ${of.requests_per_hour === null ? "traffic unknown" : `${count(of.requests_per_hour)} requests an hour`}`),
     h("ul", { class: "plain" },
-      of.stages.map((stage, index) => h("li", null, `Stage ${index}, ${percent(stage.share)}: a gain of ${percent(of.effect)} shows after ${count(stage.requests_for_effect)} requests${hours(stage.hours_for_effect)}; lasts ${figure(stage.hours_at_least, 1)} h at least${stage.smallest_effect === null ? "" : ` and then shows gains from ${percent(stage.smallest_effect, { digits: 1 })} on`}`)),
+      of.stages.map((stage, index) => h("li", null, `Stage ${index}, ${percent(stage.share)}: ${stage.requests_for_effect === null ? "no control left, so nothing is compared" : `a gain of ${percent(of.effect)} shows after ${count(stage.requests_for_effect)} requests${hours(stage.hours_for_effect)}`}; lasts ${figure(stage.hours_at_least, 1)} h at least${stage.smallest_effect === null ? "" : ` and then shows gains from ${percent(stage.smallest_effect, { digits: 1 })} on`}`)),
       of.harm.map((harm) => h("li", null, `Stage 0, ${figure(harm.ratio, 1)} times the control's time: found within ${count(harm.requests)} requests${hours(harm.hours)}`))));
 }
 

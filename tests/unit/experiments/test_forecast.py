@@ -106,10 +106,23 @@ def test_more_failures_are_found_the_sooner_the_more_they_are() -> None:
     """As far as a guard watches them; without one nothing is promised."""
     shares = {GuardKind.ERRORS: (0.001, 3600.0), GuardKind.INVALID: (0.02, 360.0)}
     found = forecast(PLAN, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
+    for kind in ("error_rate", "abort_rate"):
+        of_kind = [row["requests"] for row in found if row["kind"] == kind]
+        assert of_kind == sorted(of_kind, reverse=True)
+        assert of_kind
     needed = [row["requests"] for row in found]
-    assert needed == sorted(needed, reverse=True)
     assert found[0]["hours"] == pytest.approx(needed[0] / 3600.0 + 15.0 / 3600.0)
     assert forecast(replace(PLAN, guards=()), Traffic(None, None, 0))["excesses"] == []
     guarded = replace(PLAN, guards=(Guard(GuardKind.INVALID, 0.01),))
     invalid = forecast(guarded, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
     assert invalid[0]["hours"] == pytest.approx(invalid[0]["requests"] / 360.0 + 15.0 / 3600.0)
+
+
+def test_where_all_are_treated_nothing_will_show() -> None:
+    """Neither a gain nor harm: there is no control."""
+    full = forecast(replace(PLAN, stages=(Stage(1.0, 3600.0, 50),)), Traffic(3600.0, 0.2, 24))
+    assert (full["harm"], full["excesses"]) == ([], [])
+    last = forecast(PLAN, Traffic(3600.0, 0.2, 24))["stages"][-1]
+    assert (last["requests_for_effect"], last["smallest_effect"]) == (None, None)
+    assert last["hours_for_effect"] is None
+    assert last["hours_at_least"] == 0.0
