@@ -147,6 +147,7 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
         f"{noise} ({'assumed' if expected['sd_is_assumed'] else 'measured'}), "
         + ("traffic unknown" if rate is None else f"{rate:.0f} requests an hour")
         + ("" if rate is None else f", of which {expected['measured_share']:.0%} bring it"),
+        *_alike(expected),
     ]
     for number, stage in enumerate(expected["stages"]):
         smallest = stage["smallest_effect"]
@@ -172,6 +173,15 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
         for harm in expected["excesses"]
     ]
     return lines
+
+
+def _alike(expected: dict[str, Any]) -> list[str]:
+    """How much requests of a unit are worth."""
+    if expected["design_is_assumed"]:
+        return ["how alike requests of a unit are is not known: it may take many times as long"]
+    if expected["design"] > 1.0:
+        return [f"requests of a session are alike: {expected['design']:.1f} are worth one"]
+    return []
 
 
 def _in_hours(hours: float | None) -> str:

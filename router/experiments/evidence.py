@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 
 from policies.estimators import histogram
-from policies.estimators.effects import arm_effects
+from policies.estimators.clusters import Estimate, design_effect, mean_of
+from policies.estimators.effects import ArmEffects, arm_effects
+from policies.estimators.increments import FIXED_POINT
 from policies.estimators.sequential import (
     RATIO_LEVEL,
+    effective_share,
     quantile_ratio,
     rate_difference,
     sample_ratio_e_value,
 )
-from policies.estimators.verdict import Gain, gain_of
-from policies.types import ArmView, ClassId, Status
+from policies.estimators.verdict import Gain, anytime_reach, gain_of
+from policies.types import ArmId, ArmView, ClassId, Status
 from router.experiments.model import (
     Experiment,
     Guard,
@@ -88,7 +91,24 @@ def _gain(
     level: float = 0.95,
     metric: Metric = Metric.COST,
 ) -> Gain | None:
-    return gain_of(arm_effects(known.view(class_id, metric)), 1, level)
+    effects = arm_effects(known.view(class_id, metric))
+    if not known.clustered:
+        return gain_of(effects, 1, level)
+    return _clustered_gain(effects, known.contrast(class_id, metric).estimate, level)
+
+
+def _clustered_gain(effects: ArmEffects, found: Estimate | None, level: float) -> Gain | None:
+    """The same where units bring many requests: noise is what their buckets differ by.
+
+    Never less than that of requests that are independent, which can be so by chance alone.
+    """
+    if found is None or not effects.identified[1]:
+        return None
+    variance = max(found.variance, float(effects.covariance[1, 1]))
+    reach = anytime_reach(variance, found.df, float(effects.noise.sum()), level)
+    if reach is None:
+        return None
+    return Gain(*(-math.expm1(d) for d in (found.value, found.value + reach, found.value - reach)))
 
 
 def sample_ratio(experiment: Experiment, control: int, treatment: int) -> dict[str, Any] | None:
@@ -154,18 +174,71 @@ def _reading(experiment: Experiment, known: Seen, guard: Guard) -> Reading:
     if guard.kind in _QUANTILES:
         family, q = _QUANTILES[guard.kind]
         treated, control = (known.histogram(of.arm_id, family) for of in (TREATED, CONTROL))
-        low, high = quantile_ratio(treated, control, q, level)
+        worth = _worth_of_times(known, family, level)
+        low, high = quantile_ratio(treated, control, q, level, worth)
         top, bottom = histogram.quantile(treated, q), histogram.quantile(control, q)
         value = None if top is None or not bottom else top / bottom
         return Reading(guard, value, low, high)
     hits, trials = SHARES[guard.kind]
-    treated_of, control_of = known.now[TREATED.arm_id], known.now[CONTROL.arm_id]
-    found = rate_difference(
-        (treated_of.get(hits, 0), treated_of.get(trials, 0)),
-        (control_of.get(hits, 0), control_of.get(trials, 0)),
-        level,
+    worth_of_one = _worth_of_shares(known, hits, trials, level)
+    treated_of, control_of = (
+        (
+            worth_of_one * known.now[of.arm_id].get(hits, 0),
+            worth_of_one * known.now[of.arm_id].get(trials, 0),
+        )
+        for of in (TREATED, CONTROL)
     )
+    found = rate_difference(treated_of, control_of, level)
     return nothing if found is None else Reading(guard, found.value, found.low, found.high)
+
+
+def _worth_of_times(known: Seen, family: str, level: float) -> tuple[float, float]:
+    """Independent observations that one of the treatment and of the control is worth.
+
+    The design effect of a quantile is taken to be that of the mean of the logs; where units differ
+    by their level, the quantile's is less (what lies beyond it is alike less than the times are).
+    """
+    if not known.clustered:
+        return 1.0, 1.0
+    treated, control = (
+        _worth_of_logs(known, side.arm_id, family, level) for side in (TREATED, CONTROL)
+    )
+    return treated, control
+
+
+def _worth_of_logs(known: Seen, side: ArmId, family: str, level: float) -> float:
+    counts = {index: n for index, n in known.histogram(side, family).items() if n > 0}
+    n = np.array(list(counts.values()), dtype=np.float64)
+    y = np.log([histogram.representative(index) for index in counts])
+    found = mean_of(
+        known.bucket(side, f"t.{family}.n"), known.bucket(side, f"t.{family}.s") / FIXED_POINT
+    )
+    if found is None or not n.size:
+        return 0.0
+    variance = float((n * (y - (n * y).sum() / n.sum()) ** 2).sum() / n.sum() ** 2)
+    return effective_share(design_effect(found, variance), found.df, _each(level))
+
+
+def _worth_of_shares(known: Seen, hits: str, trials: str, level: float) -> float:
+    """The same of shares; both sides have one design effect, or who has no hit had none."""
+    if not known.clustered:
+        return 1.0
+    found = [
+        mean_of(known.bucket(side.arm_id, trials), known.bucket(side.arm_id, hits))
+        for side in SIDES
+    ]
+    told = [of for of in found if of is not None]
+    if len(told) < len(SIDES):
+        return 0.0
+    n = [float(known.bucket(side.arm_id, trials).sum()) for side in SIDES]
+    alone = sum(of.value * (1.0 - of.value) / by for of, by in zip(told, n, strict=True))
+    both = Estimate(0.0, sum(of.variance for of in told), min(of.df for of in told))
+    return effective_share(design_effect(both, alone), both.df, _each(level))
+
+
+def _each(level: float) -> float:
+    """Confidence of each side of a difference."""
+    return 1.0 - (1.0 - level) / 2.0
 
 
 def _cost_reading(known: Seen, guard: Guard, level: float) -> Reading:

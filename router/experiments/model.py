@@ -194,6 +194,11 @@ class Plan:
     layer_range: tuple[float, float] = (0.0, 1.0)
     salt: str = ""
 
+    @property
+    def clustered(self) -> bool:
+        """Whether a unit brings many requests, which are alike."""
+        return self.unit is not Unit.REQUEST
+
     def __post_init__(self) -> None:
         shares = [stage.share for stage in self.stages]
         if not shares:
