@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.sessions import Sessions, cells_of
 from policies.estimators.increments import increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import COMMON, RouteKeys, stored_increments
-from router.experiments.forecast import ASSUMED_SD, Traffic, forecast, traffic_of
+from router.experiments.forecast import ASSUMED_SD, Traffic, design_in, forecast, traffic_of
 from router.experiments.model import (
     ExperimentName,
     Guard,
@@ -20,6 +21,7 @@ from router.experiments.model import (
     Plan,
     Stage,
     Treatment,
+    Unit,
 )
 from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
@@ -126,3 +128,27 @@ def test_where_all_are_treated_nothing_will_show() -> None:
     assert (last["requests_for_effect"], last["smallest_effect"]) == (None, None)
     assert last["hours_for_effect"] is None
     assert last["hours_at_least"] == 0.0
+
+
+def test_a_plan_by_sessions_reckons_with_how_alike_they_are() -> None:
+    """As the last day shows it; where nobody was held out, it says that it does not know."""
+    rng = np.random.default_rng(2)
+    hours = [cells_of(rng, Sessions(100, 10), share=0.0) for _ in range(24)]
+    sums = [of for cells in hours for (arm, _, _), of in cells.items() if "control" in arm]
+    design = design_in(sums)
+    # Sizes are geometric of mean 10, so the mean by requests is 19: 1 + 18 times a half.
+    assert design == pytest.approx(10.0, rel=0.5)
+    traffic = Traffic(3600.0, 0.35, 24, design=10.0)
+    by_session, by_request = (
+        forecast(replace(PLAN, unit=unit), traffic) for unit in (Unit.SESSION, Unit.REQUEST)
+    )
+    needed, alone = (
+        [stage["requests_for_effect"] for stage in of["stages"][:2]]
+        for of in (by_session, by_request)
+    )
+    assert all(9.0 < many / one < 13.0 for many, one in zip(needed, alone, strict=True))
+    assert by_session["harm"][0]["requests"] > 9 * by_request["harm"][0]["requests"]
+    assert by_session["excesses"][0]["requests"] > 9 * by_request["excesses"][0]["requests"]
+    assert (by_request["design"], by_request["design_is_assumed"]) == (1.0, False)
+    unknown = forecast(PLAN, Traffic(3600.0, 0.35, 24))
+    assert (unknown["design"], unknown["design_is_assumed"]) == (1.0, True)
