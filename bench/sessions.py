@@ -7,6 +7,7 @@ it fails. What judges is the product's own code, from sums as the store holds th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,6 +22,7 @@ from policies.types import FloatArray
 from router.estimates.layout import CellKey, Cells
 from router.experiments.cells import side_arm
 from router.experiments.evidence import evidence_of
+from router.experiments.forecast import Traffic, design_in, forecast
 from router.experiments.model import DEFAULT_GUARDS, Unit, Variant
 from router.experiments.rollout import Evidence, harm
 from router.experiments.seen import Seen, seen
@@ -141,3 +143,19 @@ def watched(
         gain = evidence.gain
         held = held and (gain is None or gain[1] <= truth <= gain[2])
     return Watched(left, held, evidence)
+
+
+def found_as_planned(seed: int, of: Sessions, gain: float) -> tuple[bool, bool]:
+    """Of a gain, with as many hours as the product plans by the day before: found, and held."""
+    rng = np.random.default_rng(seed)
+    control = side_arm(TRIED.plan.name, 1, Variant.CONTROL)
+    day = [cells_of(rng, of, share=0.0)[control, CHAT, POOLED] for _ in range(24)]
+    per_hour = sum(sums["n"] for sums in day) / len(day)
+    sd = math.hypot(of.between, of.within)
+    traffic = Traffic(per_hour, sd, len(day), design=design_in(day))
+    [stage] = forecast(TRIED.plan, traffic, effect=gain)["stages"]
+    hours = math.ceil(stage["hours_for_effect"])
+    seen_ = watched(seed, of, hours=hours, effect=math.log1p(-gain)).last.gain
+    if seen_ is None:
+        return False, False
+    return seen_[1] > 0.0, seen_[1] <= gain <= seen_[2]

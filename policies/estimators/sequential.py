@@ -282,7 +282,10 @@ def requests_to_detect(
     def shows(n: int) -> bool:
         variance = design * (sd**2 / (n * share) + sd**2 / (n * (1.0 - share)))
         reach = anytime_reach(variance, min(max(n - 2.0, 1.0), df), 2.0 * sd**2, level)
-        return reach is not None and reach + z * math.sqrt(variance) <= abs(effect)
+        if reach is None:
+            return False
+        # An estimated noise makes the reach uncertain too: by 1 / (2 df) of its square.
+        return reach + z * math.sqrt(variance + reach**2 / (2.0 * df)) <= abs(effect)
 
     high = 4
     while not shows(high):

@@ -117,8 +117,9 @@ def _with_buckets(bucket: int | None, sums: Counts) -> Counts:
     """Sums of a request, and those that its bucket takes."""
     if bucket is None:
         return sums
-    names = _NAMES_BY_BUCKET[bucket]
-    return {**sums, **{names[name]: sums[name] for name in _BY_BUCKET & sums.keys()}}
+    named = _NAMES_BY_BUCKET[bucket].get
+    parts = {told: n for name, n in sums.items() if (told := named(name)) is not None}
+    return {**sums, **parts}
 
 
 def by_bucket(sums: Counts) -> tuple[dict[str, int], dict[str, IntArray]]:
