@@ -347,7 +347,7 @@ def _as_printed(seeds: range) -> Iterator[Row]:
                 Harm(0.0, FAILING + row["excess"]),
             )
             for row in told["excesses"]
-            if row["excess"] in EXCESSES
+            if row["kind"] == GuardKind.ERRORS and row["excess"] in EXCESSES
         ]
         for number, (name, requests, harm_) in enumerate(harms):
             first = 600_000 + 10_000 * number
