@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ def evidence_of(experiment: Experiment, known: Seen, alarm: str | None = None) -
         known: Its sums.
         alarm: Sudden harm, where somebody found it.
     """
+    # Sums without buckets say nothing of how alike requests of a unit are.
+    known = replace(known, clustered=experiment.plan.clustered)
     now = known.now
     control, treatment = (now[arm.arm_id].get("n", 0) for arm in SIDES)
     metric = experiment.plan.primary
