@@ -177,9 +177,9 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
 
 def _alike(expected: dict[str, Any]) -> list[str]:
     """How much requests of a unit are worth."""
-    if expected["design_is_assumed"]:
+    if expected.get("design_is_assumed"):
         return ["how alike requests of a unit are is not known: it may take many times as long"]
-    if expected["design"] > 1.0:
+    if expected.get("design", 1.0) > 1.0:
         return [f"requests of a session are alike: {expected['design']:.1f} are worth one"]
     return []
 
@@ -214,7 +214,7 @@ def status_command(
         _say("speculation is off: all requests decode plainly")
     for shown in [told] if name is not None else told["experiments"]:
         _say(_line(shown))
-        for note in shown["notes"]:
+        for note in shown.get("notes", ()):
             _say(f"  {note}")
     if name is not None and told["look"] is not None:
         evidence = told["look"]["evidence"]
