@@ -56,7 +56,7 @@ from router.estimates.learned import Learned
 from router.estimates.ledger import ledger_counts
 from router.estimates.made import Made
 from router.estimates.writer import Writer
-from router.experiments.cells import HOLDOUT, side_arm
+from router.experiments.cells import HOLDOUT, at_bucket, side_arm
 from router.experiments.model import Experiment, ExperimentName, Standing, Treatment, Unit, Variant
 from router.experiments.model import Plan as ExperimentPlan
 from router.experiments.model import Status as Running
@@ -104,7 +104,7 @@ FLUSH_EVERY: Final = 25
 """Requests, each sent twice, between two flushes: 200 a second at the default interval."""
 _DECISIONS: Final = 250
 """Lines of a flush of the decision log."""
-_HELD_IN: Final = (side_arm(HOLDOUT, 0, Variant.TREATMENT),)
+_HELD_IN: Final = (at_bucket(side_arm(HOLDOUT, 0, Variant.TREATMENT), 7, 0.005),)
 """Of a request that is not held out, while others are: as by default."""
 BUDGETS: Final = {
     "parse": "10",
@@ -282,7 +282,7 @@ class Walk:
         self.sides = (
             *_HELD_IN,
             *(
-                side_arm(e.plan.name, e.standing.epoch, Variant.TREATMENT)
+                at_bucket(side_arm(e.plan.name, e.standing.epoch, Variant.TREATMENT), 7)
                 for e in self.rules.experiments
             ),
         )

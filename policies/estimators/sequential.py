@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from policies.estimators.distributions import student_t_quantile
 from policies.estimators.histogram import bounds, total
 from policies.estimators.verdict import anytime_reach
 
@@ -74,14 +75,14 @@ def sample_ratio_e_value(counts: Sequence[int], shares: Sequence[float]) -> floa
     return math.exp(log_e) if log_e < 700.0 else math.inf  # noqa: PLR2004 - the largest double
 
 
-def rate_range(hits: int, n: int, level: float = 0.95) -> Range | None:
+def rate_range(hits: float, n: float, level: float = 0.95) -> Range | None:
     """A proportion with bounds that hold at all looks together.
 
     The beta-binomial mixture of Robbins (1970, Ann. Math. Statist. 41) with a uniform prior: p is
     refused where the mixture of the data over all p is `1 / alpha` times as likely as p itself.
 
     Args:
-        hits: Successes, or failures.
+        hits: Successes, or failures; no whole number where trials are worth less than one.
         n: Trials.
         level: Confidence in (0, 1).
 
@@ -122,7 +123,7 @@ def _edge(refused: Callable[[float], bool], out: float, inside: float) -> float:
 
 
 def rate_difference(
-    treated: tuple[int, int], control: tuple[int, int], level: float = 0.95
+    treated: tuple[float, float], control: tuple[float, float], level: float = 0.95
 ) -> Range | None:
     """Difference of two proportions, treated less control, at all looks together.
 
@@ -146,7 +147,7 @@ def rate_difference(
 
 
 def quantile_range(
-    counts: Mapping[int, int], q: float, level: float = 0.95
+    counts: Mapping[int, int], q: float, level: float = 0.95, worth: float = 1.0
 ) -> tuple[float | None, float | None]:
     """Bounds of a quantile that hold at all looks together, from a log-bucket histogram.
 
@@ -160,6 +161,7 @@ def quantile_range(
         counts: Bucket to count (`policies.estimators.histogram`).
         q: Probability in (0, 1).
         level: Confidence in (0, 1).
+        worth: Independent observations that each one is worth (`effective_share`).
 
     Returns:
         (low, high) in seconds, widened to the edges of their buckets; a side is None where there
@@ -172,15 +174,16 @@ def quantile_range(
         >>> round(low, 2), round(high, 2)
         (0.1, 0.1)
     """
-    n = total(counts)
+    there = total(counts)
+    n = there * worth
     if n < 2:  # noqa: PLR2004 - ln ln(2.1) is below 0
         return None, None
     ell = (1.4 * math.log(math.log(2.1 * n)) + math.log(10.0 / (1.0 - level))) / n
     reach = 1.5 * math.sqrt(q * (1.0 - q) * ell) + 0.8 * ell
     low, high = q - reach, q + reach
     return (
-        bounds(_bucket_at(counts, low * n))[0] if low > 0.0 else None,
-        bounds(_bucket_at(counts, high * n))[1] if high < 1.0 else None,
+        bounds(_bucket_at(counts, low * there))[0] if low > 0.0 else None,
+        bounds(_bucket_at(counts, high * there))[1] if high < 1.0 else None,
     )
 
 
@@ -194,11 +197,15 @@ def _bucket_at(counts: Mapping[int, int], rank: float) -> int:
 
 
 def quantile_ratio(
-    treated: Mapping[int, int], control: Mapping[int, int], q: float, level: float = 0.95
+    treated: Mapping[int, int],
+    control: Mapping[int, int],
+    q: float,
+    level: float = 0.95,
+    worth: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[float | None, float | None]:
     """Bounds of the ratio of two quantiles, treated over control, at all looks together.
 
-    Both keep half of the error (Bonferroni).
+    Both keep half of the error (Bonferroni); `worth` is that of each, in the same order.
 
     Example:
         >>> from policies.estimators.histogram import bucket
@@ -207,16 +214,43 @@ def quantile_ratio(
         (True, True)
     """
     each = 1.0 - (1.0 - level) / 2.0
-    t_low, t_high = quantile_range(treated, q, each)
-    c_low, c_high = quantile_range(control, q, each)
+    t_low, t_high = quantile_range(treated, q, each, worth[0])
+    c_low, c_high = quantile_range(control, q, each, worth[1])
     return (
         None if t_low is None or not c_high else t_low / c_high,
         None if t_high is None or not c_low else t_high / c_low,
     )
 
 
+def effective_share(design: float, df: float, level: float = 0.95) -> float:
+    """Independent observations that one of many alike is worth, for bounds at a level.
+
+    That of Korn and Graubard (1998, Survey Methodology 24): the inverse of the design effect, and
+    the squared ratio of the normal to the t-quantile, since the design effect is estimated.
+
+    Args:
+        design: Design effect (`clusters.design_effect`).
+        df: Degrees of freedom of the variance behind it.
+        level: Confidence of both sides together.
+
+    Example:
+        >>> round(effective_share(4.0, 30.0), 3), effective_share(math.inf, 30.0)
+        (0.23, 0.0)
+    """
+    at = (1.0 + level) / 2.0
+    ratio = NormalDist().inv_cdf(at) / student_t_quantile(at, df)
+    return ratio * ratio / design
+
+
 def requests_to_detect(
-    effect: float, sd: float, share: float, *, power: float = 0.8, level: float = 0.95
+    effect: float,
+    sd: float,
+    share: float,
+    *,
+    power: float = 0.8,
+    level: float = 0.95,
+    design: float = 1.0,
+    df: float = math.inf,
 ) -> int:
     """Requests, both variants together, after which an effect shows in so many of all cases.
 
@@ -229,6 +263,8 @@ def requests_to_detect(
         share: Of the treatment, in (0, 1).
         power: Chance to see it, in (0, 1).
         level: Confidence in (0, 1).
+        design: Design effect of requests that come in clusters.
+        df: Most degrees of freedom that the noise will have.
 
     Raises:
         ValueError: An argument is outside its range.
@@ -244,9 +280,12 @@ def requests_to_detect(
     z = NormalDist().inv_cdf(power)
 
     def shows(n: int) -> bool:
-        variance = sd**2 / (n * share) + sd**2 / (n * (1.0 - share))
-        reach = anytime_reach(variance, max(n - 2.0, 1.0), 2.0 * sd**2, level)
-        return reach is not None and reach + z * math.sqrt(variance) <= abs(effect)
+        variance = design * (sd**2 / (n * share) + sd**2 / (n * (1.0 - share)))
+        reach = anytime_reach(variance, min(max(n - 2.0, 1.0), df), 2.0 * sd**2, level)
+        if reach is None:
+            return False
+        # An estimated noise makes the reach uncertain too: by 1 / (2 df) of its square.
+        return reach + z * math.sqrt(variance + reach**2 / (2.0 * df)) <= abs(effect)
 
     high = 4
     while not shows(high):

@@ -15,7 +15,7 @@ import typer
 from router.cli.admin import order
 from router.errors import ConfigError
 from router.experiments.bodies import read_members
-from router.experiments.model import METRIC_WORDS
+from router.experiments.model import METRIC_WORDS, NO_CONTROL
 from router.experiments.report import gain_text, variant_text
 
 _DEFAULT_URL = "http://127.0.0.1:8081"
@@ -147,12 +147,18 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
         f"{noise} ({'assumed' if expected['sd_is_assumed'] else 'measured'}), "
         + ("traffic unknown" if rate is None else f"{rate:.0f} requests an hour")
         + ("" if rate is None else f", of which {expected['measured_share']:.0%} bring it"),
+        *_alike(expected),
     ]
     for number, stage in enumerate(expected["stages"]):
         smallest = stage["smallest_effect"]
+        shows = NO_CONTROL
+        if stage["requests_for_effect"] is not None:
+            shows = (
+                f"a gain of {expected['effect']:.0%} shows after {stage['requests_for_effect']} "
+                f"requests{_in_hours(stage['hours_for_effect'])}"
+            )
         lines.append(
-            f"stage {number}, {stage['share']:.0%}: a gain of {expected['effect']:.0%} shows after "
-            f"{stage['requests_for_effect']} requests{_in_hours(stage['hours_for_effect'])}; "
+            f"stage {number}, {stage['share']:.0%}: {shows}; "
             f"lasts {stage['hours_at_least']:.1f} h at least"
             + ("" if smallest is None else f" and then shows gains from {smallest:.1%} on")
         )
@@ -167,6 +173,15 @@ def plan_lines(told: dict[str, Any]) -> list[str]:
         for harm in expected["excesses"]
     ]
     return lines
+
+
+def _alike(expected: dict[str, Any]) -> list[str]:
+    """How much requests of a unit are worth."""
+    if expected.get("design_is_assumed"):
+        return ["how alike requests of a unit are is not known: it may take many times as long"]
+    if expected.get("design", 1.0) > 1.0:
+        return [f"requests of a session are alike: {expected['design']:.1f} are worth one"]
+    return []
 
 
 def _in_hours(hours: float | None) -> str:
@@ -199,6 +214,8 @@ def status_command(
         _say("speculation is off: all requests decode plainly")
     for shown in [told] if name is not None else told["experiments"]:
         _say(_line(shown))
+        for note in shown.get("notes", ()):
+            _say(f"  {note}")
     if name is not None and told["look"] is not None:
         evidence = told["look"]["evidence"]
         _say(f"  gain {gain_text(evidence['gain'], told['plan']['primary'])}")

@@ -7,9 +7,10 @@ field              sum of
 `tokens`, `.n`     completion tokens, and requests that reported them
 `prompt`, `.n`     prompt tokens, and requests that reported them
 `baseline`         requests that the baseline answered, by choice or in another's place
-`out.y.s.*`        log costs of streams that were held out: number, sum and sum of squares in
-                   millionths (`router.experiments.cells`)
-`rest.y.s.*`       the same of those that were not
+`out=S.y.s.*`      log costs of streams that were held out: number, sum and sum of squares in
+                   millionths, at the share S, in millionths (`router.experiments.cells`)
+`out=S.uBB.y.s.*`  number and sum of those whose session is in bucket BB
+`rest=S.…`         the same of those that were not held out
 =================  ==============================================================================
 """
 

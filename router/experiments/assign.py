@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
+from policies.estimators.clusters import BUCKETS
 from policies.types import ClassId
 from policies.values import value
 from router.experiments.model import Experiment, ExperimentName, Unit, Variant
@@ -40,6 +41,8 @@ class Assignment:
 
     experiment: ExperimentName
     variant: Variant
+    bucket: int | None
+    """Bucket of the unit; None where each request is a unit."""
 
 
 @value
@@ -62,9 +65,22 @@ def point(salt: str, unit: str) -> float:
     >>> 0.0 <= point("a", "user-1") < 1.0
     True
     """
+    return point_and_bucket(salt, unit)[0]
+
+
+def point_and_bucket(salt: str, unit: str) -> tuple[float, int]:
+    """Where a unit lies, and its bucket, which has nothing to do with that.
+
+    The point is settled by the hash's first bits, the bucket by its last.
+
+    >>> at, bucket = point_and_bucket("a", "user-1")
+    >>> at == point("a", "user-1"), 0 <= bucket < BUCKETS
+    (True, True)
+    """
     key = _key(salt)
     data = unit.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(data, key=key, digest_size=8).digest()) * _SCALE
+    drawn = int.from_bytes(blake2b(data, key=key, digest_size=8).digest())
+    return drawn * _SCALE, drawn % BUCKETS
 
 
 def assign(experiments: Iterable[Experiment], asker: Asker) -> Assignment | Unassigned | None:
@@ -85,8 +101,9 @@ def assign(experiments: Iterable[Experiment], asker: Asker) -> Assignment | Unas
             low, high = plan.layer_range
             if not low <= point(f"layer:{plan.layer}", unit) < high:
                 continue
-        treated = point(f"experiment:{plan.name}:{plan.salt}", unit) < experiment.share
-        return Assignment(plan.name, Variant.TREATMENT if treated else Variant.CONTROL)
+        at, bucket = point_and_bucket(f"experiment:{plan.name}:{plan.salt}", unit)
+        variant = Variant.TREATMENT if at < experiment.share else Variant.CONTROL
+        return Assignment(plan.name, variant, bucket if plan.clustered else None)
     return None
 
 

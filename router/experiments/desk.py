@@ -179,7 +179,11 @@ class ExperimentDesk:
         return [line for line in map(orjson.loads, lines) if line["experiment"] == name]
 
     def _summary(self, experiment: Experiment) -> dict[str, Any]:
-        return {**experiment_json(experiment), "share": experiment.share}
+        return {
+            **experiment_json(experiment),
+            "share": experiment.share,
+            "notes": list(experiment.notes),
+        }
 
     async def _order(
         self, name: ExperimentName, event: Callable[[Experiment], Event]

@@ -156,4 +156,5 @@ def evidence_json(evidence: Evidence) -> dict[str, Any]:
         ],
         "ratio_alarm": evidence.ratio_alarm,
         "alarm": evidence.alarm,
+        "compared": evidence.compared,
     }

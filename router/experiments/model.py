@@ -88,6 +88,8 @@ class GuardKind(StrEnum):
     COST = "cost_ratio"
     ERRORS = "error_rate"
     ABORTS = "abort_rate"
+    """Requests whose client left before the end, that a hedge overtook, or that found the pool full
+    and were served by another: of none of them is a duration known."""
     INVALID = "invalid_rate"
     """Answers that lack the structure that was demanded, of those that could be judged."""
     TRUNCATED = "truncated_rate"
@@ -126,9 +128,11 @@ DEFAULT_GUARDS = (
     Guard(GuardKind.TPOT_P95, 1.10),
     Guard(GuardKind.TTFT_P95, 1.25),
     Guard(GuardKind.ERRORS, 0.01),
+    Guard(GuardKind.ABORTS, 0.02),
 )
 """Judgements: a mean worse by a twentieth and tails worse by a tenth are noticed; TTFT is noisier;
-one more error in a hundred requests is not borne for any speed."""
+one more error in a hundred requests is not borne for any speed. Nor are two more that have no end:
+a duration that nobody waited for is in no mean and no tail, so these would look fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,11 @@ class Plan:
     layer_range: tuple[float, float] = (0.0, 1.0)
     salt: str = ""
 
+    @property
+    def clustered(self) -> bool:
+        """Whether a unit brings many requests, which are alike."""
+        return self.unit is not Unit.REQUEST
+
     def __post_init__(self) -> None:
         shares = [stage.share for stage in self.stages]
         if not shares:
@@ -239,6 +248,13 @@ class Standing:
     began: float | None = None
 
 
+NO_CONTROL = (
+    "no control left: nothing is compared and no guard reads anything; keep a stage below 1.0 or "
+    "the holdout to go on measuring"
+)
+"""What is told where all are treated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """A plan and where it stands: one versioned document."""
@@ -252,6 +268,16 @@ class Experiment:
         if self.standing.status in (Status.RUNNING, Status.DONE):
             return self.plan.stages[self.standing.stage].share
         return 0.0
+
+    @property
+    def compares(self) -> bool:
+        """Whether the stage it stands in has a control: one of another time is none."""
+        return self.plan.stages[self.standing.stage].share < 1.0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever reads its figures has to know."""
+        return (NO_CONTROL,) if self.share >= 1.0 else ()
 
     @property
     def assigns(self) -> bool:

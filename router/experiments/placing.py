@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from policies.types import ArmId, ClassId
 from policies.values import value
 from router.classify.sessions import SessionName, session_key
-from router.experiments.assign import Asker, Assignment, Unassigned, assign, point
-from router.experiments.cells import HOLDOUT, side_arm
+from router.experiments.assign import Asker, Assignment, Unassigned, assign, point_and_bucket
+from router.experiments.cells import HOLDOUT, at_bucket, side_arm
 from router.experiments.model import Experiment, ExperimentName, Treatment, Unit, Variant
 from router.selection.scope import EVERYTHING, Scope
 from router.tenants.book import plan_key, wish
@@ -25,7 +26,11 @@ OFF, HELD_OUT, PINNED, WISHED, TRIED = "off", "holdout", "pinned", "wish", "expe
 SETTLED = frozenset((OFF, HELD_OUT, PINNED, WISHED, TRIED))
 
 _HOLDOUT_SALT = "holdout"
-_HOLDOUT_SIDES = {variant: (side_arm(HOLDOUT, 0, variant),) for variant in Variant}
+
+
+@lru_cache(maxsize=4096)
+def _holdout_sides(variant: Variant, bucket: int, share: float) -> tuple[ArmId, ...]:
+    return (at_bucket(side_arm(HOLDOUT, 0, variant), bucket, share),)
 
 
 @value
@@ -35,6 +40,7 @@ class Placed:
     classification: Classification
     scope: Scope
     sides: tuple[ArmId, ...] = ()
+    """Sides it is on, each with the bucket of its unit (`cells.at_bucket`)."""
     told: str = ""
     """What its client is told of the experiment."""
 
@@ -104,8 +110,8 @@ def _compared(rules: Rules, asked: Question, placed: Placed, baseline: ArmId) ->
         session = f"{tenant.id}\0{session}"
     sides: tuple[ArmId, ...] = ()
     if tenant.holdout > 0.0:
-        variant = _holdout(rules, asked, session)
-        sides = _HOLDOUT_SIDES[variant]
+        variant, bucket = _holdout(rules, asked, session)
+        sides = _holdout_sides(variant, bucket, tenant.holdout)
         if variant is Variant.CONTROL:
             scope = Scope(tenant.rights, baseline, HELD_OUT)
             return Placed(placed.classification, scope, sides)
@@ -140,6 +146,8 @@ def _assigned(rules: Rules, found: Assignment, placed: Placed, baseline: ArmId) 
         return replace(placed, scope=_scope(plan.control, placed.scope, baseline))
     scope = _scope(plan.treatment if treated else plan.control, placed.scope, baseline)
     side = side_arm(found.experiment, epoch, found.variant)
+    if found.bucket is not None:
+        side = at_bucket(side, found.bucket)
     told = f"{found.experiment}/{found.variant}"
     return replace(placed, scope=scope, sides=(*placed.sides, side), told=told)
 
@@ -160,12 +168,13 @@ def _own_scope(tenant: Tenant) -> Scope:
     return Scope(rights, rights.pool, why, rights.policy)
 
 
-def _holdout(rules: Rules, asked: Question, session: str | None) -> Variant:
+def _holdout(rules: Rules, asked: Question, session: str | None) -> tuple[Variant, int]:
+    """Whether it is held out, and the bucket of what was drawn as a whole."""
     if session is None:
         rules.missing[HOLDOUT] += 1
     unit = asked.request_id if session is None else session
-    held = point(_HOLDOUT_SALT, unit) < asked.tenant.holdout
-    return Variant.CONTROL if held else Variant.TREATMENT
+    at, bucket = point_and_bucket(_HOLDOUT_SALT, unit)
+    return Variant.CONTROL if at < asked.tenant.holdout else Variant.TREATMENT, bucket
 
 
 def _units(asked: Question, session: str | None) -> dict[Unit, str]:

@@ -38,6 +38,9 @@ def _lines(shown: Shown) -> Iterator[str]:
     yield f"| decided by | {metric_text(plan['primary'])} |"
     yield f"| why it stands there | {_cell(standing['why'])} |"
     yield ""
+    for note in shown.get("notes", ()):
+        yield f"**{note[0].upper()}{note[1:]}.**"
+        yield ""
     yield from _figures(look)
     yield "## What moved it"
     yield ""

@@ -99,6 +99,8 @@ class Evidence:
         ratio_alarm: Whether the shares are not those that were planned.
         alarm: Sudden harm, in words; None while there is none.
         primary: The metric that `gain` is about.
+        compared: Whether there is a control now. Without one guards read nothing, and the gain is
+            that of the stages before.
     """
 
     control: int
@@ -108,6 +110,7 @@ class Evidence:
     ratio_alarm: bool = False
     alarm: str | None = None
     primary: Metric = Metric.COST
+    compared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

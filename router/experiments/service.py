@@ -21,7 +21,7 @@ from router.estimates.layout import Cells, merge_cells
 from router.estimates.reader import Past
 from router.experiments.book import change_book
 from router.experiments.brake import sudden_harm
-from router.experiments.cells import tried_in
+from router.experiments.cells import side_cells, tried_in
 from router.experiments.documents import (
     Book,
     as_document,
@@ -40,7 +40,6 @@ from router.experiments.rollout import Evidence, Looked, harm, moved
 from router.experiments.seen import Seen, seen
 from router.stores.base import Document, SharedStore
 from router.stores.last_known import LastKnown
-from router.types import POOLED
 
 LOOK_S = 1.0
 """Between two looks; a slot is ten times as long."""
@@ -143,7 +142,7 @@ class Trials:
         tried = tried_in(sides)
         if tried:
             hour = int(self._wall() // _HOUR_S)
-            cells: Cells = {(side, class_id, POOLED): dict(sums) for side in tried}
+            cells: Cells = {key: dict(of) for key, of in side_cells(tried, class_id, sums, {})}
             merge_cells(self._own.setdefault(hour, {}), cells)
 
     # --- The book -----------------------------------------------------------------------------

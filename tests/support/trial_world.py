@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from policies.estimators.clusters import BUCKETS
 from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.learned import Learned
 from router.estimates.reader import Reader
 from router.estimates.writer import Writer
-from router.experiments.cells import side_arm, side_cells
+from router.experiments.cells import at_bucket, side_arm, side_cells
 from router.experiments.desk import ExperimentDesk
 from router.experiments.model import ExperimentName, Variant
 from router.experiments.service import Source, Trials
@@ -57,7 +58,10 @@ class Process:
             for _ in range(requests):
                 treated = rng.random() < experiment.share
                 variant = Variant.TREATMENT if treated else Variant.CONTROL
-                sides = (side_arm(experiment.plan.name, epoch, variant),)
+                side = side_arm(experiment.plan.name, epoch, variant)
+                if experiment.plan.clustered:
+                    side = at_bucket(side, int(rng.integers(BUCKETS)))
+                sides = (side,)
                 self._finish(
                     sides,
                     0.02 * math.exp(rng.normal(0.0, 0.2)) * (slower if treated else 1.0),

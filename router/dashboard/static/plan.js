@@ -22,6 +22,7 @@ function template(route) {
     "  - {kind: cost_ratio, limit: 1.05}",
     "  - {kind: tpot_p95_ratio, limit: 1.10}",
     "  - {kind: error_rate, limit: 0.01}",
+    "  - {kind: abort_rate, limit: 0.02}",
     "",
   ].join("\n");
 }
@@ -31,9 +32,9 @@ const hours = (value) => (value === null ? "" : ` (${figure(value, 1)} h)`);
 function forecastLines({ plan, forecast: of }) {
   return h("div", { class: "forecast" },
     h("h3", null, "What ", name(plan.name), " will need"),
-    h("p", null, `Noise of log cost ${figure(of.sd)} (${of.sd_is_assumed ? "assumed" : "measured"}), ${of.requests_per_hour === null ? "traffic unknown" : `${count(of.requests_per_hour)} requests an hour`}`),
+    h("p", null, `Noise of log cost ${figure(of.sd)} (${of.sd_is_assumed ? "assumed" : "measured"}), ${of.requests_per_hour === null ? "traffic unknown" : `${count(of.requests_per_hour)} requests an hour`}${of.design_is_assumed ? "; how alike requests of a unit are is not known, so it may take many times as long" : of.design > 1 ? `; requests of a session are alike: ${figure(of.design, 1)} are worth one` : ""}`),
     h("ul", { class: "plain" },
-      of.stages.map((stage, index) => h("li", null, `Stage ${index}, ${percent(stage.share)}: a gain of ${percent(of.effect)} shows after ${count(stage.requests_for_effect)} requests${hours(stage.hours_for_effect)}; lasts ${figure(stage.hours_at_least, 1)} h at least${stage.smallest_effect === null ? "" : ` and then shows gains from ${percent(stage.smallest_effect, { digits: 1 })} on`}`)),
+      of.stages.map((stage, index) => h("li", null, `Stage ${index}, ${percent(stage.share)}: ${stage.requests_for_effect === null ? "no control left, so nothing is compared" : `a gain of ${percent(of.effect)} shows after ${count(stage.requests_for_effect)} requests${hours(stage.hours_for_effect)}`}; lasts ${figure(stage.hours_at_least, 1)} h at least${stage.smallest_effect === null ? "" : ` and then shows gains from ${percent(stage.smallest_effect, { digits: 1 })} on`}`)),
       of.harm.map((harm) => h("li", null, `Stage 0, ${figure(harm.ratio, 1)} times the control's time: found within ${count(harm.requests)} requests${hours(harm.hours)}`))));
 }
 

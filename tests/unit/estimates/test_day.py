@@ -194,4 +194,5 @@ async def test_an_account_without_a_store_knows_nothing() -> None:
     await accountant.look()
     told = account_json(accountant.account)
     assert told["saved_today"]["answers"] == 50
-    assert told["holdout"] == {"month": "2027-01", "held_out": 0, "others": 0, "gain": None}
+    nobody = {"held_out": 0, "others": 0, "gain": None, "compared": 0.0}
+    assert told["holdout"] == {"month": "2027-01", **nobody}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from policies.estimators.clusters import BUCKETS
 from policies.types import ArmId, ClassId
 from router.experiments.assign import Asker, Assignment, Unassigned, assign, point
 from router.experiments.model import (
@@ -47,7 +49,7 @@ def treated(of: Experiment) -> set[str]:
     return {
         unit
         for unit in UNITS
-        if assign([of], asker(unit)) == Assignment(of.plan.name, Variant.TREATMENT)
+        if getattr(assign([of], asker(unit)), "variant", None) is Variant.TREATMENT
     }
 
 
@@ -132,3 +134,22 @@ def test_nobody_is_in_what_does_not_run(status: Status) -> None:
 def test_text_that_is_no_text_is_still_a_unit() -> None:
     """Lone surrogates in a user's name change nothing."""
     assert 0.0 <= point("a", "\ud800") < 1.0
+
+
+def test_a_unit_keeps_its_bucket_whatever_its_side() -> None:
+    """So that sums of a bucket hold whole units; a request that is one by itself needs none."""
+    few, half = ([assign([experiment(stage)], asker(unit)) for unit in UNITS] for stage in (0, 1))
+    buckets = [of.bucket for of in few if isinstance(of, Assignment)]
+    assert buckets == [of.bucket for of in half if isinstance(of, Assignment)]
+    assert set(buckets) == set(range(BUCKETS))
+    sides = {variant: Counter[int | None]() for variant in Variant}
+    for of in half:
+        assert isinstance(of, Assignment)
+        sides[of.variant][of.bucket] += 1
+    for counts in sides.values():
+        # Both sides fill all buckets alike: chi-squared of 31 degrees of freedom.
+        mean = sum(counts.values()) / BUCKETS
+        assert sum((n - mean) ** 2 / mean for n in counts.values()) < 65.0
+    alone = assign([experiment(unit=Unit.REQUEST)], replace(asker(), units={Unit.REQUEST: "r"}))
+    assert isinstance(alone, Assignment)
+    assert alone.bucket is None

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from policies.estimators.cells import CellSums, LogCostSums
 from policies.estimators.increments import increments
 from policies.estimators.times import log_times
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import Cells, merge_cells
 from router.experiments.cells import side_arm
 from router.experiments.evidence import (
+    GUARD_ALPHA,
     evidence_of,
     gains_by_class,
     gains_by_metric,
+    guard_level,
     log_cost_sd,
 )
 from router.experiments.model import (
+    DEFAULT_GUARDS,
+    NO_CONTROL,
     Experiment,
     ExperimentName,
     Guard,
@@ -36,7 +42,7 @@ from router.experiments.model import (
     Status as Stands,
 )
 from router.experiments.rollout import harm
-from router.experiments.seen import seen
+from router.experiments.seen import SIDES, Seen, seen
 from router.types import POOLED
 
 TRY = ExperimentName("try")
@@ -72,6 +78,7 @@ def cells(
     epoch: int = 1,
     tpot_s: float = 0.02,
     failed: int = 0,
+    aborted: int = 0,
     invalid: int = 0,
     truncated: int = 0,
     judged: int = 0,
@@ -82,11 +89,11 @@ def cells(
     rng = np.random.default_rng(seed)
     made: Cells = {}
     for number in range(n):
-        bad = number < failed
+        status = Status.FAILED if number < failed else Status.OK
         one = Trial(
             class_id,
             ArmId("plain"),
-            Status.FAILED if bad else Status.OK,
+            Status.ABORTED if number < aborted else status,
             streamed=True,
             propensity=1.0,
             ttft_s=0.1,
@@ -163,6 +170,7 @@ def test_others_sums_are_not_its_own() -> None:
     ("guard", "bad", "more"),
     [
         (Guard(GuardKind.ERRORS, 0.01), {"failed": 60}, {}),
+        (Guard(GuardKind.ABORTS, 0.02), {"aborted": 60}, {}),
         (Guard(GuardKind.INVALID, 0.01), {"invalid": 40}, {"judged": 100}),
         (Guard(GuardKind.TRUNCATED, 0.01), {"truncated": 40}, {"judged": 100}),
         (Guard(GuardKind.COST, 1.05), {"tpot_s": 0.03}, {}),
@@ -195,13 +203,91 @@ def test_what_nobody_judged_breaches_nothing() -> None:
     assert (reading.value, reading.low, reading.breached) == (None, None, False)
 
 
-def test_where_all_are_treated_the_last_control_is_compared_with() -> None:
-    """Rather than nothing."""
-    guard = Guard(GuardKind.ERRORS, 0.01)
-    experiment = trial(guard, epoch=2, share=1.0)
-    sums = both(cells(Variant.CONTROL, 300), cells(Variant.TREATMENT, 300, epoch=2, failed=60))
-    found = evidence_of(experiment, seen(experiment, [(1, sums)]))
-    assert found.guards[0].breached
+GUARDS = tuple(
+    Guard(kind, limit)
+    for kind, limit in (
+        (GuardKind.COST, 1.05),
+        (GuardKind.TPOT_P95, 1.1),
+        (GuardKind.TTFT_P95, 1.25),
+        (GuardKind.ERRORS, 0.01),
+        (GuardKind.ABORTS, 0.02),
+    )
+)
+
+
+def test_where_all_are_treated_nothing_is_compared() -> None:
+    """The control of another hour is none: what that hour did to both sides is no harm."""
+    experiment = trial(*GUARDS, epoch=2, share=1.0)
+    night = both(cells(Variant.CONTROL, 1200), cells(Variant.TREATMENT, 1200, tpot_s=0.017, seed=2))
+    morning = cells(Variant.TREATMENT, 1200, epoch=2, tpot_s=0.04, failed=60, seed=3)
+    found = evidence_of(experiment, seen(experiment, [(1, night), (2, morning)]))
+    assert {(of.value, of.low, of.high) for of in found.guards} == {(None, None, None)}
+    assert not found.compared
+    assert harm(found) is None
+    assert found.gain is not None  # that of the night
+    assert experiment.notes == (NO_CONTROL,)
+
+
+def test_a_stage_whose_control_has_no_request_yet_has_no_reading() -> None:
+    """Requests of the stage before are of another time."""
+    experiment = trial(*GUARDS[1:], epoch=2)
+    before = both(cells(Variant.CONTROL, 1200), cells(Variant.TREATMENT, 1200, seed=2))
+    now = cells(Variant.TREATMENT, 1200, epoch=2, tpot_s=0.04, failed=60, seed=3)
+    found = evidence_of(experiment, seen(experiment, [(1, before), (2, now)]))
+    assert {(of.low, of.breached) for of in found.guards} == {(None, False)}
+    assert experiment.notes == ()
+
+
+def test_guards_keep_their_figures_once_it_was_left() -> None:
+    """A report shows why."""
+    experiment = trial(GUARDS[3])
+    sums = both(cells(Variant.CONTROL, 300), cells(Variant.TREATMENT, 300, failed=60))
+    left = replace(experiment, standing=replace(experiment.standing, status=Stands.ROLLED_BACK))
+    assert evidence_of(left, seen(left, [(1, sums)])).guards[0].breached
+
+
+@pytest.mark.parametrize("epochs", [3, 500])
+def test_guards_err_no_more_the_more_epochs_there_are(epochs: int) -> None:
+    """Pauses and orders begin new ones, in each of which each guard is read anew."""
+    plan = replace(trial(*GUARDS).plan, stages=(Stage(0.1), Stage(0.5)))
+    spent = sum(1.0 - guard_level(plan, epoch) for epoch in range(1, epochs + 1))
+    assert 0.5 * GUARD_ALPHA < spent * len(GUARDS) <= GUARD_ALPHA
+
+
+def ended(n: int, aborted: int, failed: int = 0) -> CellSums:
+    """One side's sums: so many left before the end."""
+    ok = n - aborted - failed
+    return CellSums(
+        {"n": n, "status.ok": ok, "status.aborted": aborted, "status.failed": failed},
+        log_cost={"s": LogCostSums(ok, 0, round(ok * 0.09e6))},
+    )
+
+
+def watched(seed: int, shares: tuple[float, float]) -> bool:
+    """Whether a treatment would be left within a day of hourly looks."""
+    rng = np.random.default_rng(seed)
+    experiment = trial(*DEFAULT_GUARDS)
+    pairs: dict[tuple[int, int], dict[ArmId, CellSums]] = {}
+    for hour in range(24):
+        n = rng.multinomial(400, [0.5, 0.5])
+        pairs[hour, 1] = {
+            side.arm_id: ended(int(of), int(rng.binomial(of, share)))
+            for side, of, share in zip(SIDES, n, shares, strict=True)
+        }
+        if harm(evidence_of(experiment, Seen.of({CHAT: pairs}, 1))) is not None:
+            return True
+    return False
+
+
+def test_a_treatment_whose_clients_leave_is_left() -> None:
+    """What it takes to serve those who stayed is no gain."""
+    assert all(watched(seed, (0.0, 0.25)) for seed in range(5))
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.3])
+def test_clients_who_leave_both_sides_alike_are_no_harm(share: float) -> None:
+    """At any look of a day."""
+    assert not any(watched(seed, (share, share)) for seed in range(40))
 
 
 def test_a_split_that_was_not_planned_is_alarmed_about() -> None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.sessions import Sessions, cells_of
 from policies.estimators.increments import increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.layout import COMMON, RouteKeys, stored_increments
-from router.experiments.forecast import ASSUMED_SD, Traffic, forecast, traffic_of
+from router.experiments.forecast import ASSUMED_SD, Traffic, design_in, forecast, traffic_of
 from router.experiments.model import (
     ExperimentName,
     Guard,
@@ -20,6 +21,7 @@ from router.experiments.model import (
     Plan,
     Stage,
     Treatment,
+    Unit,
 )
 from router.stores.base import Addition, Batch
 from router.stores.memory import MemoryStore
@@ -106,10 +108,47 @@ def test_more_failures_are_found_the_sooner_the_more_they_are() -> None:
     """As far as a guard watches them; without one nothing is promised."""
     shares = {GuardKind.ERRORS: (0.001, 3600.0), GuardKind.INVALID: (0.02, 360.0)}
     found = forecast(PLAN, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
+    for kind in ("error_rate", "abort_rate"):
+        of_kind = [row["requests"] for row in found if row["kind"] == kind]
+        assert of_kind == sorted(of_kind, reverse=True)
+        assert of_kind
     needed = [row["requests"] for row in found]
-    assert needed == sorted(needed, reverse=True)
     assert found[0]["hours"] == pytest.approx(needed[0] / 3600.0 + 15.0 / 3600.0)
     assert forecast(replace(PLAN, guards=()), Traffic(None, None, 0))["excesses"] == []
     guarded = replace(PLAN, guards=(Guard(GuardKind.INVALID, 0.01),))
     invalid = forecast(guarded, Traffic(3600.0, 0.2, 24, shares=shares))["excesses"]
     assert invalid[0]["hours"] == pytest.approx(invalid[0]["requests"] / 360.0 + 15.0 / 3600.0)
+
+
+def test_where_all_are_treated_nothing_will_show() -> None:
+    """Neither a gain nor harm: there is no control."""
+    full = forecast(replace(PLAN, stages=(Stage(1.0, 3600.0, 50),)), Traffic(3600.0, 0.2, 24))
+    assert (full["harm"], full["excesses"]) == ([], [])
+    last = forecast(PLAN, Traffic(3600.0, 0.2, 24))["stages"][-1]
+    assert (last["requests_for_effect"], last["smallest_effect"]) == (None, None)
+    assert last["hours_for_effect"] is None
+    assert last["hours_at_least"] == 0.0
+
+
+def test_a_plan_by_sessions_reckons_with_how_alike_they_are() -> None:
+    """As the last day shows it; where nobody was held out, it says that it does not know."""
+    rng = np.random.default_rng(2)
+    hours = [cells_of(rng, Sessions(100, 10), share=0.0) for _ in range(24)]
+    sums = [of for cells in hours for (arm, _, _), of in cells.items() if "control" in arm]
+    design = design_in(sums)
+    # Sizes are geometric of mean 10, so the mean by requests is 19: 1 + 18 times a half.
+    assert design == pytest.approx(10.0, rel=0.5)
+    traffic = Traffic(3600.0, 0.35, 24, design=10.0)
+    by_session, by_request = (
+        forecast(replace(PLAN, unit=unit), traffic) for unit in (Unit.SESSION, Unit.REQUEST)
+    )
+    needed, alone = (
+        [stage["requests_for_effect"] for stage in of["stages"][:2]]
+        for of in (by_session, by_request)
+    )
+    assert all(9.0 < many / one < 13.0 for many, one in zip(needed, alone, strict=True))
+    assert by_session["harm"][0]["requests"] > 9 * by_request["harm"][0]["requests"]
+    assert by_session["excesses"][0]["requests"] > 9 * by_request["excesses"][0]["requests"]
+    assert (by_request["design"], by_request["design_is_assumed"]) == (1.0, False)
+    unknown = forecast(PLAN, Traffic(3600.0, 0.35, 24))
+    assert (unknown["design"], unknown["design_is_assumed"]) == (1.0, True)

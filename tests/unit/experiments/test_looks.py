@@ -45,7 +45,7 @@ async def test_the_past_of_the_effect_ends_in_the_last_look() -> None:
 async def test_requests_are_said_to_be_split_as_planned() -> None:
     """With the evidence against it, and what would be an alarm."""
     ratio = (await looked(20))["sample_ratio"]
-    assert (ratio["planned"], ratio["alarm_at"]) == (0.5, pytest.approx(1000.0))
+    assert (ratio["planned"], ratio["alarm_at"]) == (0.5, pytest.approx(2000.0))
     assert ratio["seen"] == pytest.approx(0.5, abs=0.1)
     assert ratio["e_value"] < 1.0
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from policies.estimators.clusters import BUCKETS
 from policies.types import ArmId, ClassId
-from router.experiments.cells import HOLDOUT
+from router.experiments.cells import HOLDOUT, at_bucket, side_arm
 from router.experiments.model import (
     Experiment,
     ExperimentName,
@@ -19,6 +20,7 @@ from router.experiments.model import (
     Status,
     Treatment,
     Unit,
+    Variant,
 )
 from router.experiments.placing import (
     HELD_OUT,
@@ -37,6 +39,7 @@ from router.types import TenantId
 from tests.support.builders import FAST, MODEL, PLAIN, classification, request
 
 TRY = ExperimentName("try")
+CONTROL = side_arm(HOLDOUT, 0, Variant.CONTROL)
 ACME = Tenant(TenantId("acme"), known=True)
 
 
@@ -139,9 +142,13 @@ def test_the_holdout_has_its_share_and_is_in_no_experiment() -> None:
     found = [placed(rules, tenant, request_id=f"r{n}") for n in range(4000)]
     held = [of for of in found if of.scope.why == HELD_OUT]
     assert 900 < len(held) < 1100  # mean 1000, sd 27
-    assert {of.sides for of in held} == {("@holdout/0/control",)}
-    others = {of.sides for of in found} - {("@holdout/0/control",)}
-    assert others == {("@holdout/0/treatment", "@try/4/treatment")}
+    buckets = {at_bucket(CONTROL, bucket, 0.25) for bucket in range(BUCKETS)}
+    assert {of.sides for of in held} == {(side,) for side in buckets}
+    others = {of.sides for of in found if of.scope.why != HELD_OUT}
+    assert {sides[1] for sides in others} == {"@try/4/treatment"}
+    assert {sides[0] for sides in others} == {
+        side.replace("control", "treatment") for side in buckets
+    }
     assert rules.missing[HOLDOUT] == 4000
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from router.cli.orders import plan_lines
 from router.experiments.desk import ExperimentDesk
-from router.experiments.model import ExperimentName
+from router.experiments.model import NO_CONTROL, ExperimentName
 from router.experiments.report import gain_text, markdown, variant_text
 from router.stores.memory import MemoryStore
 from tests.support.clock import ManualClock
@@ -82,3 +83,19 @@ def test_variants_and_gains_in_words() -> None:
     assert variant_text(nothing) == "what the route does anyway"
     assert variant_text({**nothing, "arm": "fast"}) == "pool fast"
     assert gain_text({"value": -0.1, "low": -0.2, "high": 0.0}).startswith("-10.0%")
+
+
+async def test_a_page_says_where_nothing_is_compared() -> None:
+    """As the command line and the dashboard do, by the same notes."""
+    clock = ManualClock(0.0)
+    desk = ExperimentDesk(MemoryStore(clock), "p", clock.wall, lambda _: None)
+    stages = [{"share": 0.5}, {"share": 1.0}]
+    begun = await desk.start({**PLAN, "stages": stages}, "ops")
+    assert begun["notes"] == []
+    full = await desk.ramp(ExperimentName("try"), "ops", None)
+    assert full["notes"] == [NO_CONTROL]
+    assert "**No control left: nothing is compared" in markdown(full)
+    lines = plan_lines(await desk.plan({**PLAN, "name": "next", "stages": stages}))
+    assert any(line.startswith("stage 0, 50%: a gain of 5% shows") for line in lines)
+    assert any(line.startswith(f"stage 1, 100%: {NO_CONTROL}; lasts") for line in lines)
+    assert any(line.startswith("how alike requests of a unit are is not known") for line in lines)

@@ -94,6 +94,21 @@ async def test_a_healthy_treatment_goes_up_stage_by_stage_and_is_done() -> None:
     assert set(look["classes"]) == {"chat"}
 
 
+async def test_sums_by_bucket_come_back_from_the_store() -> None:
+    """What units differ by is known to all processes, and to the one that is alone."""
+    made, rng = world(), np.random.default_rng(7)
+    await made.desk.start({**PLAN, "unit": "session"}, "ops")
+    await made.refresh()
+    await made.run(60, rng)
+    look = (await made.desk.shown(TRY))["look"]
+    gain = look["evidence"]["gain"]
+    assert gain["low"] < 0.0 < gain["high"]
+    errors = next(of for of in look["evidence"]["guards"] if of["kind"] == "error_rate")
+    assert errors["low"] < 0.0 < errors["high"]
+    await made.run(60, rng, slower=1.15)
+    assert (await made.status())[0] == "rolled_back"
+
+
 @pytest.mark.parametrize(
     ("slower", "failing", "word"), [(2.0, 0.0, "slower"), (1.0, 0.2, "failing")]
 )

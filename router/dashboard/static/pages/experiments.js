@@ -72,6 +72,7 @@ function about(shown) {
       h("dt", null, "Classes"), h("dd", null, plan.classes.length ? listed(plan.classes.map(name)) : "all"),
       h("dt", null, "Assigned as a whole"), h("dd", null, plan.unit),
       h("dt", null, "Stands there"), h("dd", null, name(standing.why), standing.since === null ? "" : `, stage since ${moment(standing.since)}`)),
+    (shown.notes ?? []).map((note) => h("p", { class: "alert", "data-key": note }, note)),
     h("p", { class: "choices" }, (ORDERS[standing.status] ?? []).map((what) =>
       h("button", { type: "button", class: what === "stop" ? "danger" : null, "data-act": "move", "data-order": what, "data-name": plan.name }, ASKS[what].act))));
 }
@@ -126,7 +127,7 @@ function guards({ look }) {
         h("td", { class: "number" }, ofGuard(guard, guard.limit)),
         h("td", { class: "number" }, ofGuard(guard, guard.value)),
         h("td", { class: "number" }, guard.low === null && guard.high === null ? UNKNOWN : `[${ofGuard(guard, guard.low)}, ${ofGuard(guard, guard.high)}]`),
-        h("td", null, guard.breached ? h("span", { class: "badge bad" }, "breached") : guard.value === null ? h("span", { class: "badge" }, "not enough data") : h("span", { class: "badge good" }, "kept"))))));
+        h("td", null, guard.breached ? h("span", { class: "badge bad" }, "breached") : guard.value === null ? h("span", { class: "badge" }, look.evidence.compared === false ? "no control" : "not enough data") : h("span", { class: "badge good" }, "kept"))))));
 }
 
 function audit({ audit: lines }) {
