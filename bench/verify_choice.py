@@ -4,9 +4,8 @@ Usage: python -m bench.verify_choice [--requests 3000] [--seeds 4]
 
 Two pools of one plain server each, of the same kind, in the product's worlds: whatever gain is
 shown is none. Once each request goes to either by a coin, once where the default policy sends it.
-The estimate is that of a snapshot, by blocks of two minutes and kinds of cost, and in the last rows
-by the pool that the policy preferred for the request, and how clearly: within such a stratum chance
-alone decides, so nothing of the choice is left.
+The estimate is that of a snapshot, by block, kind of cost and lean of the policy; for comparison
+also as if nobody knew where the policy leaned.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from policies.cost import log_cost, typical_tokens
 from policies.estimators.effects import arm_effects
 from policies.estimators.verdict import Gain, Verdict, gain_of, verdict
 from policies.net_gain import NetGainPolicy
-from policies.proposal import draw, masked
+from policies.proposal import draw, lean_of, masked
 from policies.sim.learner import Learner, moment_of
 from policies.sim.references import RandomPool
 from policies.sim.routing import Ask, Choice, Outcome, PoolLoad
@@ -38,11 +37,7 @@ ARMS: Final = (Arm(ArmId("one"), "none", baseline=True), Arm(ArmId("other"), "no
 WORLDS: Final = (("rtx5090-agents", 0.8), ("spark-heavy", 0.8))
 """Worlds that lend their servers and their traffic, and requests per second: some way below what
 two servers can do, and near it."""
-_CLEAR: Final = (0.6, 0.9)
-"""Bounds between a preference that is none, one, and a clear one."""
-
-Lean = tuple[int, int]
-"""Which pool was preferred, and how clearly."""
+_BLIND: Final = "net_gain, its lean unknown"
 
 
 class _Twins(WorldSpec):
@@ -70,7 +65,7 @@ class _Watched(Learner):
 
     def __init__(self, spec: WorldSpec, seed: int) -> None:
         super().__init__(spec, NetGainPolicy(), seed, arms=ARMS)
-        self.leans: dict[int, Lean] = {}
+        self.leans: dict[int, str] = {}
         self._own = np.random.default_rng((seed, 79))
 
     def choose(self, ask: Ask, loads: Sequence[PoolLoad]) -> Choice:
@@ -78,8 +73,7 @@ class _Watched(Learner):
         proposal = self._prepared(ask.at_s).propose(moment_of(ask, loads))
         up = np.array([load.up > 0 for load in loads])
         p = masked(proposal.probabilities, up, 0)
-        best = int(np.argmax(p))
-        self.leans[ask.index] = best, sum(float(p[best]) >= bound for bound in _CLEAR)
+        self.leans[ask.index] = lean_of([arm.arm_id for arm in ARMS], p.tolist())
         index = draw(p, float(self._own.random()))
         return Choice(index, float(p[index]))
 
@@ -95,19 +89,19 @@ class Judged:
     gain: Gain | None
 
 
-def judged(outcomes: Sequence[Outcome], leans: dict[int, Lean] | None = None) -> list[Judged]:
+def judged(outcomes: Sequence[Outcome], leans: dict[int, str] | None = None) -> list[Judged]:
     """Look at each class after each block."""
-    rows: dict[ClassId, list[tuple[int, str, Lean, int, float]]] = {}
+    rows: dict[ClassId, list[tuple[int, str, str, int, float]]] = {}
     for outcome in outcomes:
         cost = log_cost(outcome.trial, typical_tokens(outcome.trial.class_id))
         if cost is not None:
-            lean = (0, 0) if leans is None else leans[outcome.ask.index]
+            lean = "" if leans is None else leans[outcome.ask.index]
             row = int(outcome.ended_s // BLOCK_S), cost[0], lean, outcome.pool, cost[1]
             rows.setdefault(outcome.trial.class_id, []).append(row)
     return [_judged(class_id, of) for class_id, of in rows.items()]
 
 
-def _judged(class_id: ClassId, rows: Sequence[tuple[int, str, Lean, int, float]]) -> Judged:
+def _judged(class_id: ClassId, rows: Sequence[tuple[int, str, str, int, float]]) -> Judged:
     strata = sorted({row[:3] for row in rows})
     at = {key: number for number, key in enumerate(strata)}
     sums = np.zeros((3, len(strata), len(ARMS)))
@@ -130,14 +124,14 @@ def tables(requests: int, seeds: int) -> str:
     rows = []
     for name, rate in WORLDS:
         world = twins(name, rate, requests)
-        found: dict[str, list[Judged]] = {"a coin": [], "net_gain": [], "net_gain, by lean": []}
+        found: dict[str, list[Judged]] = {"a coin": [], "net_gain": [], _BLIND: []}
         for seed in range(seeds):
             print(f"{name}, seed {seed}", file=sys.stderr, flush=True)
             found["a coin"] += judged(run(world, RandomPool(seed), seed).outcomes)
             learner = _Watched(world, seed)
             outcomes = run(world, learner, seed).outcomes
-            found["net_gain"] += judged(outcomes)
-            found["net_gain, by lean"] += judged(outcomes, learner.leans)
+            found["net_gain"] += judged(outcomes, learner.leans)
+            found[_BLIND] += judged(outcomes)
         rows += [[name, who, *_row(of)] for who, of in found.items()]
     header = ["world", "requests go by", "classes × seeds", "gain or loss ever shown"]
     header += ["last interval without the truth", "gain shown, mean", "half of its interval, mean"]

@@ -332,7 +332,8 @@ def arm_view(
                 continue
             outcome[0, column] += weight * cell.count(Status.OK)
             outcome[1, column] += weight * cell.count(Status.FAILED)
-            for kind, cost in (cell.moment_cost if by_moment else cell.log_cost).items():
+            costs = (by_moment and cell.moment_cost) or cell.log_cost
+            for kind, cost in costs.items():
                 row = strata.setdefault(kind, np.zeros((3, len(arms))))
                 row[:, column] = (cost.n, cost.s / FIXED_POINT, cost.q / FIXED_POINT)
         rows.extend(weight * strata[kind] for kind in sorted(strata))

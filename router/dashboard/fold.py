@@ -85,7 +85,7 @@ def _tau(cell: CellSums) -> float | None:
 def _gains(
     class_id: ClassId, arms: Sequence[Arm], sums: Mapping[ArmId, CellSums]
 ) -> dict[ArmId, tuple[float, float, float]]:
-    view = arm_view(class_id, arms, [(1.0, sums)])
+    view = arm_view(class_id, arms, [(1.0, sums)], by_moment=True)
     effects = arm_effects(view, blocks=np.zeros(len(view.n), dtype=np.int64))
     gains: dict[ArmId, tuple[float, float, float]] = {}
     for index, arm in enumerate(arms):

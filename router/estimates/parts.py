@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.estimators.cells import CellSums
+from policies.estimators.cells import CellSums, LogCostSums
 from policies.estimators.increments import FIXED_POINT, STEP_FIELDS
 from policies.estimators.mixes import alike
 from policies.estimators.tau import Tau, standardised
@@ -58,6 +58,7 @@ class Strata:
     Attributes:
         sums: n, sum and sum of squares of log cost, shape (rows, 3, arms).
         kind: Code of each row's kind of log cost, shape (rows,).
+        lean: Code of where the policy leaned, shape (rows,); 0 where it did not look.
         part: Code of each row's part, shape (rows,).
         ended: Requests that ended well, that failed, and whose answers were abandoned, shape
             (parts, 3, arms).
@@ -68,6 +69,7 @@ class Strata:
 
     sums: FloatArray
     kind: NDArray[np.uint32]
+    lean: NDArray[np.uint32]
     part: IntArray
     ended: NDArray[np.int32]
     steps: NDArray[np.int32]
@@ -88,7 +90,7 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             for part, by_arm in cells.items()
             for arm_id, cell in by_arm.items()
             if arm_id in columns
-            for kind in cell.log_cost
+            for kind in _costs(cell)
         }
     )
     row_of = {key: row for row, key in enumerate(order)}
@@ -103,7 +105,7 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             served, failed = cell.count(Status.OK), cell.count(Status.FAILED)
             steps, tokens = (sum(plain(name, 0) for name in of) for of in (_STEPS, _TOKENS))
             counts.append((at, column, served, failed, plain("abandoned", 0), steps, tokens))
-            for kind, cost in cell.log_cost.items():
+            for kind, cost in _costs(cell).items():
                 costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
     ended = _laid(counts, (len(parts), 5, len(arms)))
     sums = _laid(costs, (len(order), 3, len(arms)))
@@ -114,13 +116,26 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
     there = sums[:, 0].any(axis=1)
     return Strata(
         sums=sums[there] * _UNITS,
-        kind=np.array([crc32(kind.encode()) for _, kind in order], dtype=np.uint32)[there],
+        kind=np.array([_codes(kind)[0] for _, kind in order], dtype=np.uint32)[there],
+        lean=np.array([_codes(kind)[1] for _, kind in order], dtype=np.uint32)[there],
         part=np.array([_code(part) for part, _ in order], dtype=np.int64)[there],
         ended=counted[:, :3],
         steps=counted[:, 3:],
         ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
         names=tuple(parts),
     )
+
+
+def _costs(cell: CellSums) -> Mapping[str, LogCostSums]:
+    """Log costs by moment; cells from before these were kept have them by kind alone."""
+    return cell.moment_cost or cell.log_cost
+
+
+@lru_cache(maxsize=1024)
+def _codes(kind: str) -> tuple[int, int]:
+    """Of a kind, and of the lean that stands behind it (`policies.proposal.lean_of`)."""
+    of, mark, lean = kind.partition("x")
+    return crc32(of.encode()), crc32(lean.encode()) if mark else 0
 
 
 def _laid(entries: Sequence[tuple[int, ...]], shape: tuple[int, int, int]) -> FloatArray:
@@ -150,6 +165,7 @@ class Gathered:
         sums: As in `Strata`.
         block: Which block a row is of, counted from 0, shape (rows,).
         kind: As in `Strata`.
+        lean: As in `Strata`.
         part: Index into `names`, shape (rows,).
         ended: As in `Strata`.
         steps: As in `Strata`.
@@ -161,6 +177,7 @@ class Gathered:
     sums: FloatArray
     block: IntArray
     kind: IntArray
+    lean: IntArray
     part: IntArray
     ended: FloatArray
     steps: FloatArray
@@ -182,18 +199,32 @@ class Gathered:
         return {key: int(n[i]) for i, key in enumerate(keys) if enough[i] and key}
 
     def grouped(
-        self, keys: Sequence[SegmentId], group: Callable[[SegmentId], SegmentId]
+        self,
+        keys: Sequence[SegmentId],
+        group: Callable[[SegmentId], SegmentId],
+        *,
+        by_moment: bool = False,
     ) -> Grouped:
-        """Puts parts together; `group` answers one of `keys` for each part."""
+        """Puts parts together.
+
+        Args:
+            keys: Of the groups.
+            group: Answers one of them for each part.
+            by_moment: Whether each lean of the policy has strata of its own, for figures that
+                people are shown; policies weigh all of a block together.
+        """
         position = {key: i for i, key in enumerate(keys)}
         index = np.array([position[group(name)] for name in self.names] or [0], dtype=np.int64)
         at = np.concatenate([index[self.part], np.arange(len(keys))])  # no group without a row
         block = np.concatenate([self.block, np.full(len(keys), -1)])
-        kind = np.concatenate([self.kind, np.zeros(len(keys), dtype=np.int64)])
+        none = np.zeros(len(keys), dtype=np.int64)
+        kind, lean = (np.concatenate([of, none]) for of in (self.kind, self.lean))
+        if not by_moment:
+            lean = np.zeros_like(lean)
         sums = np.concatenate([self.sums, np.zeros((len(keys), *self.sums.shape[1:]))])
-        order = np.lexsort((kind, block, at))
-        at, block, kind = at[order], block[order], kind[order]
-        first = _changes(at, block, kind)
+        order = np.lexsort((lean, kind, block, at))
+        at, block = at[order], block[order]
+        first = _changes(at, block, kind[order], lean[order])
         added = np.add.reduceat(sums[order], first, axis=0)
         at, block = at[first], block[first]
         only = np.bincount(at, minlength=len(keys)) == 1
@@ -321,6 +352,7 @@ def gathered(blocks: Sequence[Strata | None], arms: Sequence[Arm]) -> Gathered:
         np.concatenate([_none(3, arms), *(strata.sums for _, strata in there)]),
         _joined([np.full(len(strata.part), i) for i, strata in there]),
         _joined([strata.kind.astype(np.int64) for _, strata in there]),
+        _joined([strata.lean.astype(np.int64) for _, strata in there]),
         np.searchsorted(codes, part),
         np.concatenate([_none(3, arms), *(strata.ended for _, strata in there)]),
         np.concatenate([_none(2, arms), *(strata.steps for _, strata in there)]),

@@ -262,7 +262,10 @@ class SnapshotBuilder:
     ) -> Generator[None, None, ClassSnapshot]:
         split = class_id in self._split
         keys = [POOLED, *found.keys(split=split)]
-        grouped = found.gathered.grouped(keys, grouping(keys, split=split))
+        group = grouping(keys, split=split)
+        grouped = found.gathered.grouped(keys, group)
+        yield
+        moments = found.gathered.grouped(keys, group, by_moment=True)
         yield
         effects = self._effects(class_id, grouped)
         yield
@@ -274,17 +277,18 @@ class SnapshotBuilder:
         told = self._drifts.told(class_id, window.numbers)
         if not told.all():
             # Whoever looks wants to know what a cell is like now, and so does the policy.
-            grouped = grouped.only(told)
-            effects = self._effects(class_id, grouped)
+            grouped, moments = grouped.only(told), moments.only(told)
             yield
         views = self._views(class_id, grouped, window.weights)
         yield
         by_load = self._by_load(class_id, window, told)
         worse = self._worse(class_id, grouped, window, told)
-        judged = _Judged(told, effects, grouped.sums[:, 0].sum(axis=0), by_load, worse)
+        shown = self._effects(class_id, moments)
+        yield
+        judged = _Judged(told, shown, grouped.sums[:, 0].sum(axis=0), by_load, worse)
         yield
         cells = yield from self._cells(class_id, grouped, window, judged)
-        parts = self._parts(keys, grouped, views, effects.shared) if len(keys) > 1 else {}
+        parts = self._parts(keys, grouped, views, moments, shown.shared) if len(keys) > 1 else {}
         return ClassSnapshot(class_id, views[0], cells, parts, bands, split, series)
 
     def _effects(self, class_id: ClassId, grouped: Grouped) -> ArmEffects:
@@ -447,11 +451,12 @@ class SnapshotBuilder:
         keys: Sequence[SegmentId],
         grouped: Grouped,
         views: Sequence[ArmView],
+        moments: Grouped,
         shared: Shared,
     ) -> dict[SegmentId, PartSnapshot]:
         groups = self._groups(grouped)
         apart = differences(groups, rest_of(groups), self._segment_level)
-        own = self._summaries(self._groups(grouped, shared), apart, views)
+        own = self._summaries(self._groups(moments, shared), apart, views)
         return {key: part for key, part in zip(keys, own, strict=True) if key}
 
     def _summaries(
@@ -487,15 +492,17 @@ class SnapshotBuilder:
             self._split.discard(class_id)
             return {}
         keys = [POOLED, *found.keys(split=True)]
-        grouped = found.gathered.grouped(keys, grouping(keys, split=True))
+        group = grouping(keys, split=True)
+        grouped = found.gathered.grouped(keys, group)
+        moments = found.gathered.grouped(keys, group, by_moment=True)
         groups = self._groups(grouped)
         sides = [
             [i for i, key in enumerate(keys) if key.endswith(COPYING) is copying]
             for copying in (True, False)
         ]
         level = 1.0 - _ALPHA / (classes * max(len(self._arms) - 1, 1))
-        shared = self._effects(class_id, grouped).shared
-        both = joined(self._groups(grouped, shared), sides)
+        shared = self._effects(class_id, moments).shared
+        both = joined(self._groups(moments, shared), sides)
         apart = differences(joined(groups, sides[:1]), joined(groups, sides[1:]), level)[0]
         bands = dict(
             zip(

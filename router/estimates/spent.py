@@ -81,7 +81,7 @@ def piece_of(
     group = _grouping(told)
     named = {name: group(name) for name in strata.names}
     keys = tuple(sorted({POOLED, *named.values()}))
-    grouped = strata.grouped(keys, group)
+    grouped = strata.grouped(keys, group, by_moment=True)
     place = {name: keys.index(key) for name, key in named.items()}
     times = np.zeros((len(keys), len(SPENT), len(arms)))
     for of in stretches:

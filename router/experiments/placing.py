@@ -113,7 +113,8 @@ def _compared(rules: Rules, asked: Question, placed: Placed, baseline: ArmId) ->
         variant, bucket = _holdout(rules, asked, session)
         sides = _holdout_sides(variant, bucket, tenant.holdout)
         if variant is Variant.CONTROL:
-            scope = Scope(tenant.rights, baseline, HELD_OUT)
+            rights = tenant.rights
+            scope = Scope(rights, baseline, HELD_OUT, rights.policy, by_lot=True)
             return Placed(placed.classification, scope, sides)
         placed = Placed(placed.classification, placed.scope, sides)
     if not rules.experiments:
@@ -157,7 +158,7 @@ def _scope(does: Treatment, own: Scope, baseline: ArmId) -> Scope:
         return own
     if does.policy is not None:
         return replace(own, forced=None, why="", plan=plan_key(does.policy, dict(does.parameters)))
-    return replace(own, forced=baseline if does.off else does.arm, why=TRIED)
+    return replace(own, forced=baseline if does.off else does.arm, why=TRIED, by_lot=True)
 
 
 def _own_scope(tenant: Tenant) -> Scope:

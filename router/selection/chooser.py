@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
+from policies.knowledge import Moment
 from policies.types import ArmId, ClassId
 from router.estimates.layout import part_of
 from router.fleet.affinity import prefix_of
@@ -12,6 +14,7 @@ from router.fleet.model import RouteFacts
 from router.fleet.state import FleetState
 from router.selection.eligibility import excluded_arms
 from router.selection.moments import moment_of
+from router.selection.odds import Odds
 from router.selection.plans import Plan
 from router.selection.scope import EVERYTHING, Scope
 from router.types import POOLED, Classification, Decision, ParsedRequest, SegmentId
@@ -78,23 +81,21 @@ class Chooser:
         plan = self.plan if scope.plan is None else self.others.get(scope.plan, self.plan)
         barred = self._quarantined(classification.class_id)
         excluded = excluded_arms(self._route, self._fleet, request, scope.rights, barred)
-        if scope.forced is not None and self._may(scope.forced, excluded):
-            return self._only(scope.forced, excluded, scope.why)
         part = part_of(segment, classification.copy_ratio)
-        loads = prefix = moment = None
-        lean = ""
-        if plan.prepared is None:
-            odds = plan.odds(classification.class_id, part, excluded)
-        else:
-            prefix = prefix_of(request)
-            prospects = self._fleet.prospects(prefix)
-            moment = moment_of(request, classification.class_id, part, prospects)
-            odds, loads = plan.odds_at(moment, excluded), moment.load
-            lean = odds.lean
+        if scope.forced is not None and self._may(scope.forced, excluded):
+            settled = self._only(scope.forced, excluded, scope.why)
+            if not scope.by_lot or plan.prepared is None:
+                return settled
+            looked = self._look(plan, request, classification.class_id, part, excluded)
+            return replace(settled, lean=looked.odds.lean)
+        looked = self._look(plan, request, classification.class_id, part, excluded)
+        odds, moment = looked.odds, looked.moment
+        loads = None if moment is None else moment.load
+        lean = "" if moment is None else odds.lean
         if not scope.rights.explore:
             preferred = max(odds.arms, key=odds.probabilities.__getitem__)
             settled = self._only(preferred, excluded, plan.policy)
-            return replace(settled, loads=loads, prefix=prefix, moment=moment, lean=lean)
+            return replace(settled, loads=loads, prefix=looked.prefix, moment=moment, lean=lean)
         arm_id = odds.at(self._uniform())
         return Decision(
             arm_id=arm_id,
@@ -104,10 +105,26 @@ class Chooser:
             policy=plan.policy,
             snapshot_version=plan.snapshot_version,
             loads=loads,
-            prefix=prefix,
+            prefix=looked.prefix,
             moment=moment,
             lean=lean,
         )
+
+    def _look(
+        self,
+        plan: Plan,
+        request: ParsedRequest,
+        class_id: ClassId,
+        part: SegmentId,
+        excluded: Mapping[ArmId, str],
+    ) -> _Looked:
+        """What a plan says of a request, and of which moment if it asks about that."""
+        if plan.prepared is None:
+            return _Looked(plan.odds(class_id, part, excluded))
+        prefix = prefix_of(request)
+        prospects = self._fleet.prospects(prefix)
+        moment = moment_of(request, class_id, part, prospects)
+        return _Looked(plan.odds_at(moment, excluded), moment, prefix)
 
     def _may(self, arm_id: ArmId, excluded: Mapping[ArmId, str]) -> bool:
         return arm_id in self._route.pools and arm_id not in excluded
@@ -124,3 +141,11 @@ class Chooser:
             snapshot_version=self.plan.snapshot_version,
             drawn=False,
         )
+
+
+class _Looked(NamedTuple):
+    """Odds, and where the policy looks at it the moment and the prompt's beginnings."""
+
+    odds: Odds
+    moment: Moment | None = None
+    prefix: tuple[int, ...] | None = None

@@ -18,6 +18,8 @@ class Scope:
     """Who forced it: stands in the place of a policy's name."""
     plan: str | None = None
     """Key of the plan that decides; None for the route's (`router.tenants.book.plan_key`)."""
+    by_lot: bool = False
+    """Whether it was drawn for that: it is compared with what the plan's policy sends."""
 
 
 EVERYTHING = Scope()

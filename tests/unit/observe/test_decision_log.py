@@ -202,8 +202,11 @@ async def test_lines_that_wait_keep_no_request_alive() -> None:
     assert len(reached) > len(record)
 
 
-async def test_many_lines_are_made_in_steps(tmp_path: Path) -> None:
-    """Requests get their turn in between; the lines keep their order."""
+async def test_many_lines_are_made_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests get their turn in between, here after each; the lines keep their order."""
+    monkeypatch.setattr("router.breath.STEP_S", 0.0)
     log = DecisionLog(tmp_path / "d.jsonl")
     many = range(10 * LINES_PER_STEP + 1)
     for number in many:

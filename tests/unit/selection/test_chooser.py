@@ -187,6 +187,24 @@ def test_a_mask_holds_for_policies_of_moments_too() -> None:
     assert made.loads[1] == 0
 
 
+def test_who_is_held_out_is_kept_by_where_the_policy_leaned() -> None:
+    """So that it is a control for what was sent at such moments; a wish is a control for nothing."""
+    made = replace(plan(1.0, 0.0, 0.0), prepared=Watching())
+    chooser = Chooser(FACTS, FleetState(FACTS), made, uniform=lambda: 0.5)
+    drawn = chooser.choose(request(), classification("chat"))
+    held, wished = (
+        chooser.choose(
+            request(), classification("chat"), scope=Scope(forced=PLAIN, why="w", by_lot=by_lot)
+        )
+        for by_lot in (True, False)
+    )
+    assert drawn.lean
+    assert (held.arm_id, held.lean, held.moment) == (PLAIN, drawn.lean, None)
+    assert wished.lean == ""
+    classless = Chooser(FACTS, FleetState(FACTS), plan(0.2, 0.7, 0.1), uniform=lambda: 0.5)
+    assert classless.choose(request(), classification("chat")).lean == ""
+
+
 def test_who_is_not_explored_with_gets_what_is_preferred() -> None:
     """No chance, and it says so; what the policy was asked about is kept all the same."""
     scope = Scope(Rights(explore=False))
