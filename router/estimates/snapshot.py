@@ -70,6 +70,9 @@ _POOLED_FAILURES = 50.0
 """Requests of the rest of the class that count for a part when failures are judged. Judgement: an
 arm fails for all segments more often than for one."""
 
+_MOST_SENT = 0.02
+"""Share of requests that could have gone nowhere else. Judgement: p95 hardly moves by them."""
+
 _NO_COUNTS: Counted = {}
 _NOTHING = CellSums()
 
@@ -308,12 +311,16 @@ class SnapshotBuilder:
         alike = mix.alike(self._baseline) if mix else np.ones(len(self._arms), dtype=np.bool_)
         yield
         cells = {}
+        plain = (self._arms[self._baseline].arm_id, class_id)
         for index, arm in enumerate(self._arms):
             key = (arm.arm_id, class_id)
             cell = window.cell(key, judged.told[:, index])
             compared = None
             if not arm.baseline:
-                compared = self._compare(index, durations, judged, alike=bool(alike[index]))
+                sent = _sent(cell) or _sent(window.totals.get(plain, _NOTHING))
+                compared = self._compare(
+                    index, durations, judged, alike=bool(alike[index]) and not sent
+                )
             yield
             waited = latencies(durations, index)
             yield
@@ -579,6 +586,11 @@ def _stands(event: Event, classes: Mapping[ClassId, ClassSnapshot], oldest: int)
 
 def _ended(cell: CellSums) -> Ended:
     return Ended(cell.count(Status.OK), cell.count(Status.FAILED))
+
+
+def _sent(cell: CellSums) -> bool:
+    """Whether so many of its requests could have gone nowhere else that its tails are theirs."""
+    return cell.plain.get("sent", 0) > _MOST_SENT * cell.count(Status.OK)
 
 
 def _one_source(cell: CellSums) -> bool:

@@ -101,8 +101,9 @@ class Comparison:
         gain_once: With the narrower interval that holds at one look.
         by_load: Gain by load band, from its own data alone; None is not known.
         tails: Ratio of its tails to the baseline's, by the names of `TAILS`.
-        alike: Whether both answered the same mix of the parts that are told apart. Where they did
-            not, tails may be those of the parts, and decide nothing, and no gain is known by load.
+        alike: Whether both answered the same mix of the parts that are told apart, and hardly
+            anything that could have gone to one of them alone. Where they did not, tails may be
+            those of the parts, and decide nothing, and no gain is known by load.
         verdict: What is known.
         abandoned_more: Whether its answers are surely abandoned more often than the baseline's of
             the same time, so that its slow ones are missing from all the rest.

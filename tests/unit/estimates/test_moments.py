@@ -18,11 +18,23 @@ from router.types import POOLED
 CHAT = ClassId("chat")
 PLAIN, FAST = ArmId("plain"), ArmId("fast")
 ARMS = (Arm(PLAIN, "none", baseline=True), Arm(FAST, "eagle3", 3))
+SENT = Trial(
+    CHAT,
+    FAST,
+    Status.OK,
+    streamed=True,
+    propensity=1.0,
+    ttft_s=6.0,
+    tpot_s=0.02,
+    e2e_s=8.0,
+    tokens=100,
+    compared=False,
+)
 BLOCKS = 40
 FIRST = 1_000_000
 
 
-def served(seed: int, *, gain: float, told: bool) -> ClassSnapshot:
+def served(seed: int, *, gain: float, told: bool, sent: int = 0) -> ClassSnapshot:
     """Two pools; three requests in ten are hard, and take half as long again wherever they go.
 
     The policy sends nine in ten of the hard ones to the baseline, and of the others to the other.
@@ -50,7 +62,10 @@ def served(seed: int, *, gain: float, told: bool) -> ClassSnapshot:
             )
             sums, _ = with_effects(trial, typical_tokens(CHAT))
             merge_cells(cells.setdefault(FIRST + block, {}), {(arm, CHAT, POOLED): sums})
-    builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=10.0)
+        for _ in range(sent):  # to one pool, by a tenant that asks for what takes long anywhere
+            sums, _ = with_effects(SENT, typical_tokens(CHAT))
+            merge_cells(cells[FIRST + block], {(FAST, CHAT, POOLED): sums})
+    builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=3.0)
     past = Past(cells, FIRST + BLOCKS - 1, frozenset(cells))
     return builder.build(past, (FIRST + BLOCKS) * 120.0).classes[CHAT]
 
@@ -82,6 +97,21 @@ def test_a_gain_that_is_there_is_shown(seed: int) -> None:
     assert compared.gain is not None
     assert compared.gain.low < 0.2 < compared.gain.high
     assert compared.verdict is Verdict.GAIN
+
+
+def test_who_could_go_nowhere_else_is_put_down_to_no_pool() -> None:
+    """Neither what they take nor the tail that it makes; latencies are theirs too."""
+    usual, with_them = (served(0, gain=0.2, told=True, sent=sent).cells[FAST] for sent in (0, 20))
+    assert usual.comparison is not None
+    assert with_them.comparison is not None
+    assert with_them.comparison.gain == usual.comparison.gain
+    tail = with_them.comparison.tails["ttft_p95"]
+    assert tail is not None
+    assert tail.low is not None
+    assert tail.low > 3.0
+    assert (usual.comparison.alike, with_them.comparison.alike) == (True, False)
+    assert with_them.comparison.verdict is Verdict.GAIN
+    assert with_them.ended[Status.OK] == usual.ended[Status.OK] + 20 * BLOCKS
 
 
 def test_what_policies_see_is_what_it_was() -> None:
