@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums
-from policies.estimators.effects import ArmEffects, arm_effects
+from policies.estimators.effects import ArmEffects, arm_effects, shared_of
 from policies.estimators.ended import ABANDONED_MARGIN, LEAST_MET, excess, of_the_same_time
 from policies.estimators.increments import STEP_FIELDS
 from policies.estimators.pooling import (
@@ -284,10 +284,10 @@ class SnapshotBuilder:
             yield
         views = self._views(class_id, grouped, window.weights)
         yield
-        by_load = self._by_load(class_id, window, told)
-        worse = self._worse(class_id, grouped, window, told)
         shown = self._effects(class_id, moments)
         yield
+        by_load = self._by_load(class_id, window, told)
+        worse = self._worse(class_id, grouped, window, told)
         judged = _Judged(told, shown, grouped.sums[:, 0].sum(axis=0), by_load, worse)
         yield
         cells = yield from self._cells(class_id, grouped, window, judged)
@@ -416,14 +416,23 @@ class SnapshotBuilder:
         keys = [POOLED, *sorted(name for name in strata.names if _band(name) is not None)]
         if len(keys) == 1:
             return {}
-        grouped = strata.grouped(keys, lambda part: part if part in keys else POOLED).only(told)
-        groups = groups_of(grouped.sums, grouped.starts, self._baseline)
-        own = differences(groups, None, 1.0 - _ALPHA)
+        grouped = strata.grouped(
+            keys, lambda part: part if part in keys else POOLED, by_moment=True
+        ).only(told)
+        # What answers of a block share is asked of each band: their effects are not the same.
         return {
-            band: [effect.as_gain() if effect else None for effect in effects]
-            for key, effects in zip(keys, own, strict=True)
+            band: self._gains(grouped, group)
+            for group, key in enumerate(keys)
             if (band := _band(key)) is not None
         }
+
+    def _gains(self, grouped: Grouped, group: int) -> list[Gain | None]:
+        rows = slice(grouped.starts[group], (*grouped.starts, len(grouped.sums))[group + 1])
+        sums, blocks = grouped.sums[rows], grouped.block[rows]
+        shared = shared_of(sums, self._baseline, blocks)
+        groups = groups_of(sums, [0], self._baseline, blocks=blocks, shared=shared)
+        [effects] = differences(groups, None, 1.0 - _ALPHA)
+        return [effect.as_gain() if effect else None for effect in effects]
 
     def _views(self, class_id: ClassId, grouped: Grouped, weights: FloatArray) -> list[ArmView]:
         """What the policy sees of each group: its own strata, and what the others say of it."""
