@@ -167,7 +167,7 @@ def test_weights_under_the_same_name(ground: Ground, tmp_path: Path) -> None:
 def test_wrong_policy_names_its_route(ground: Ground) -> None:
     """By its place in the file."""
     wrong = config(lambda text: text.replace("{model: n,", "{model: n, policy: {name: x},"))
-    with pytest.raises(ConfigError, match=r"^routes\[1\]\.policy: "):
+    with pytest.raises(ConfigError, match=r"^routes\[1\]\.policy\.name: "):
         Generation(wrong, ground)
 
 
