@@ -119,8 +119,9 @@ SECTIONS: dict[str, Section] = {
     ),
     "choice": Section(
         "Choice: what is shown as gain of pools that do not differ, as the policy picks the moment",
-        "python -m bench.verify_choice --requests 3000 --seeds 4",
-        lambda: verify_choice.tables(3000, 4),
+        "python -m bench.verify_choice --requests 3000 --seeds 4` and with "
+        "`--requests 20000 --seeds 2",
+        lambda: f"{verify_choice.tables(3000, 4)}\n\n{verify_choice.tables(20_000, 2)}",
     ),
     "policies": Section(
         "Policies: what they gain in the simulated worlds",

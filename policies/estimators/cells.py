@@ -23,6 +23,7 @@ from policies.estimators.increments import (
     MAX_HISTOGRAM,
     MOMENT,
     REPEATS,
+    SENT,
     SPENT,
     STEP_FIELDS,
     STRUCTURE,
@@ -39,7 +40,8 @@ __all__ = ["CellSums", "LogCostSums", "add", "add_counts", "arm_view", "incremen
 
 _PLAIN = frozenset(
     (
-        *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "sent", "bad", "abandoned"),
+        *("n", "tokens", "tokens.n", "accepted", "accepted.n", "held", "bad", "abandoned"),
+        *SENT,
         *STRUCTURE,
         *SPENT,
         *REPEATS,

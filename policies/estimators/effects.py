@@ -57,6 +57,7 @@ class ArmEffects:
         baseline: Index of the baseline.
         shared: What the answers of one arm in one block have in common; nothing where blocks were
             not told.
+        own: Covariance as if they had nothing; None where it is `covariance`.
     """
 
     mean: FloatArray
@@ -66,6 +67,7 @@ class ArmEffects:
     identified: NDArray[np.bool_]
     baseline: int
     shared: Shared = NOTHING_SHARED
+    own: FloatArray | None = None
 
 
 def arm_effects(
@@ -132,9 +134,11 @@ def arm_effects(
     df = _welch(n, sigma_sq, nu, base)
     if shared is None:
         return ArmEffects(mean, covariance, df, sigma_sq, identified, base)
-    own = np.diagonal(_inverse(alone.precision.sum(axis=0)[np.ix_(keep, keep)]))
-    df[keep] = with_shared(df[keep], np.diagonal(inverse), own, shared)
-    return ArmEffects(mean, covariance, df, sigma_sq, identified, base, shared)
+    apart = _inverse(alone.precision.sum(axis=0)[np.ix_(keep, keep)])
+    df[keep] = with_shared(df[keep], np.diagonal(inverse), np.diagonal(apart), shared)
+    own = np.zeros((arms, arms))
+    own[np.ix_(keep, keep)] = apart
+    return ArmEffects(mean, covariance, df, sigma_sq, identified, base, shared, own)
 
 
 def shared_of(sums: FloatArray, baseline: int, blocks: NDArray[np.int64]) -> Shared:

@@ -29,7 +29,8 @@ field                  sum of
 `repeat.better`        the other way round
 `repeat.longer`        those longer than the baseline's by more than a tenth
 `repeat.shorter`       the other way round
-`sent`                 requests that could have gone to no other arm: in no log cost
+`sent`                 requests that could have gone to no other arm: in no log cost; `.failed` and
+                       `.abandoned`: those of them that ended so
 `abandoned`            of `status.aborted`, those that somebody had waited for
 `held`                 requests whose durations are censored because the client held them up
 `ttft.<i>` `tpot.<i>`  requests by log bucket; TPOT of streams of at least 16 tokens
@@ -118,8 +119,12 @@ REPEATS = (
 )
 """Fields of answers that were compared with the baseline's to the same request."""
 
+SENT = ("sent", "sent.failed", "sent.abandoned")
+"""Fields of requests that could have gone to no other arm."""
+
 _EFFECTS = frozenset(
     (
+        *SENT,
         *("drawn", "drawn.bad", "abandoned", *SPENT),
         *("n", *_STATUS.values(), *chain.from_iterable(_COST.values())),
         *(name for fields in STEP_FIELDS.values() for name in (fields[0], fields[2])),
@@ -159,6 +164,8 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
         ({'n': 1, 'status.ok': 1, 'tokens': 9, 'tokens.n': 1}, {'n': 1, 'status.ok': 1})
     """
     sums, effects = {"n": 1, _STATUS[trial.status]: 1}, {"n": 1, _STATUS[trial.status]: 1}
+    if not trial.compared:
+        _add_sent(sums, effects, trial)
     if trial.status is not OK:
         if trial.abandoned:
             sums["abandoned"] = effects["abandoned"] = 1
@@ -177,9 +184,14 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
     _add_spent(sums, effects, trial, tokens)
     if trial.compared:
         _add_cost(sums, effects, trial, typical_tokens)
-    else:
-        sums["sent"] = 1
     return sums, effects
+
+
+def _add_sent(sums: dict[str, int], effects: dict[str, int], trial: Trial) -> None:
+    ends = (trial.status is OK, trial.status is Status.FAILED, trial.abandoned)
+    for name, ended in zip(SENT, ends, strict=True):
+        if ended:
+            sums[name] = effects[name] = 1
 
 
 def _add_spent(

@@ -330,8 +330,20 @@ def effects_of(groups: Groups, most_variance: float = _MOST_VARIANCE) -> list[Ar
         known = np.where(identified, np.diagonal(covariance, axis1=1, axis2=2), 1.0)
         df = with_shared(df, np.maximum(known, _LEAST_VARIANCE), plain, groups.shared)
     mean = np.where(identified, mean, 0.0)
-    rows = zip(mean, covariance, df, groups.noise, identified, strict=True)
-    return [ArmEffects(*of, base, groups.shared) for of in rows]
+    own = np.where(both, _inverse(groups.alone, base), 0.0)
+    return [
+        ArmEffects(
+            mean[g],
+            covariance[g],
+            df[g],
+            groups.noise[g],
+            identified[g],
+            base,
+            groups.shared,
+            own[g],
+        )
+        for g in range(len(mean))
+    ]
 
 
 def _own(groups: Groups) -> tuple[FloatArray, FloatArray]:

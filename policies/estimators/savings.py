@@ -147,8 +147,13 @@ def _known(share: FloatArray, effects: Sequence[ArmEffects], level: float) -> _K
         used[:, :, None] & used[:, None, :], np.stack([of.covariance for of in effects]), 0.0
     )
     noise, df = np.stack([of.noise for of in effects]), np.stack([of.df for of in effects])
-    mine = np.einsum("ca,cab,cb->c", share, covariance, share)
-    variance = float(mine.sum())
+    apart = np.stack([of.covariance if of.own is None else of.own for of in effects])
+    apart = np.where(used[:, :, None] & used[:, None, :], apart, 0.0)
+    whole = np.einsum("ca,cab,cb->c", share, covariance, share)
+    mine = np.minimum(np.einsum("ca,cab,cb->c", share, apart, share), whole)
+    # What answers of a moment share, those of all parts and classes do: it does not average out.
+    common = float(np.sqrt(np.maximum(whole - mine, 0.0)).sum()) ** 2
+    variance = float(mine.sum()) + common
     if not variance > 0.0:
         return None
     moments = np.array([of.shared.variance for of in effects]) * TUNED_N / TUNED_BLOCKS
@@ -158,7 +163,9 @@ def _known(share: FloatArray, effects: Sequence[ArmEffects], level: float) -> _K
     alone = np.diagonal(covariance, axis1=1, axis2=2)
     own = share**2 * alone
     parts = (own**2 / df).sum(axis=1) / np.maximum(own.sum(axis=1) ** 2, 1e-300)
-    reach = anytime_reach(variance, variance**2 / float((mine**2 * parts).sum()), unit, level)
+    moment_df = min((of.shared.df for of in effects if of.shared.variance), default=1.0)
+    shaky = float((mine**2 * parts).sum()) + common**2 / moment_df
+    reach = anytime_reach(variance, variance**2 / shaky, unit, level)
     if reach is None:
         return None
     return _Known(reach, 0.5 * max(float((share * alone).sum()) - variance, 0.0))

@@ -72,7 +72,7 @@ def parse(arms: Sequence[Arm], cells: Cells) -> Generator[None, None, Block]:
         pooled = parts.get(POOLED, {})
         durations[class_id] = rows_of(arms, pooled)
         for arm_id, cell in pooled.items():
-            whole[arm_id, class_id] = replace(cell, latency={}, log_cost={})
+            whole[arm_id, class_id] = replace(cell, latency={}, log_cost={}, moment_cost={})
         yield
     bands_of = {arm_id: by_band(parts) for arm_id, parts in common.items()}
     return Block(whole, strata, loads, durations, sizes, bands_of)

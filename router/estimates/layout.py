@@ -71,8 +71,9 @@ MAX_ARMS = 64
 """Arms that a reader keeps of a stretch of time; the largest."""
 
 MAX_NAMES = 8192
-"""Sums that a reader keeps of a cell; one has some two thousand names at most, and a side of an
-experiment three thousand more, by bucket (`router.experiments.cells`)."""
+"""Sums that a reader keeps of a cell; one has some three thousand names at most, a third of them by
+lean with five arms, and a side of an experiment three thousand more, by bucket
+(`router.experiments.cells`)."""
 
 COPY_SHARE = 0.5
 """Expected share of the answer that repeats the request from which on it counts as copying."""

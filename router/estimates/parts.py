@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.estimators.cells import CellSums, LogCostSums
-from policies.estimators.increments import FIXED_POINT, STEP_FIELDS
+from policies.estimators.increments import FIXED_POINT, SENT, STEP_FIELDS
 from policies.estimators.mixes import alike
 from policies.estimators.tau import Tau, standardised
 from policies.types import Arm, ArmId, FloatArray, Status
@@ -102,9 +102,14 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             if column is None:
                 continue
             plain = cell.plain.get
-            served, failed = cell.count(Status.OK), cell.count(Status.FAILED)
+            # Those that could have gone nowhere else say nothing of the arm.
+            ended_so = cell.count(Status.OK), cell.count(Status.FAILED), plain("abandoned", 0)
+            sent = (plain(name, 0) for name in SENT)
+            served, failed, abandoned = (
+                max(all_ - some, 0) for all_, some in zip(ended_so, sent, strict=True)
+            )
             steps, tokens = (sum(plain(name, 0) for name in of) for of in (_STEPS, _TOKENS))
-            counts.append((at, column, served, failed, plain("abandoned", 0), steps, tokens))
+            counts.append((at, column, served, failed, abandoned, steps, tokens))
             for kind, cost in _costs(cell).items():
                 costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
     ended = _laid(counts, (len(parts), 5, len(arms)))

@@ -319,7 +319,7 @@ class SnapshotBuilder:
             if not arm.baseline:
                 sent = _sent(cell) or _sent(window.totals.get(plain, _NOTHING))
                 compared = self._compare(
-                    index, durations, judged, alike=bool(alike[index]) and not sent
+                    index, durations, judged, alike=bool(alike[index]), sent=sent
                 )
             yield
             waited = latencies(durations, index)
@@ -354,7 +354,7 @@ class SnapshotBuilder:
         return cells
 
     def _compare(
-        self, index: int, durations: Durations, judged: _Judged, *, alike: bool
+        self, index: int, durations: Durations, judged: _Judged, *, alike: bool, sent: bool
     ) -> Comparison:
         effects = judged.effects
         gain = gain_of(effects, index)
@@ -363,7 +363,7 @@ class SnapshotBuilder:
             gain,
             n_arm=float(judged.n[index]),
             n_baseline=float(judged.n[effects.baseline]),
-            tails=tuple(against.values()) if alike else (),
+            tails=tuple(against.values()) if alike and not sent else (),
             failing=judged.worse.failing[index],
             abandoned=judged.worse.abandoned[index],
             limit=self._tail_limit,
@@ -372,7 +372,7 @@ class SnapshotBuilder:
         # Sums by load are not told apart by part.
         by_load = {band: of[index] if alike else None for band, of in judged.by_load.items()}
         more = judged.worse.abandoned[index]
-        return Comparison(gain, once, by_load, against, alike, found, more)
+        return Comparison(gain, once, by_load, against, alike and not sent, found, more)
 
     def _worse(
         self, class_id: ClassId, grouped: Grouped, window: _Window, told: NDArray[np.bool_]
@@ -462,6 +462,25 @@ class SnapshotBuilder:
             grouped.sums, grouped.starts, self._baseline, blocks=grouped.block, shared=shared
         )
 
+    def _joined(self, grouped: Grouped, sides: Sequence[Sequence[int]], shared: Shared) -> Groups:
+        """Groups put together by side: what a block's answers share, all of a side do."""
+        ends = (*grouped.starts[1:], len(grouped.sums))
+        spans = [
+            [np.arange(grouped.starts[group], ends[group]) for group in side] for side in sides
+        ]
+        if not all(spans):
+            return joined(self._groups(grouped, shared), sides)
+        rows = [np.concatenate(side) for side in spans]
+        starts = np.cumsum([0, *map(len, rows[:-1])]).tolist()
+        order = np.concatenate(rows)
+        return groups_of(
+            grouped.sums[order],
+            starts,
+            self._baseline,
+            blocks=grouped.block[order],
+            shared=shared,
+        )
+
     def _parts(
         self,
         keys: Sequence[SegmentId],
@@ -518,7 +537,7 @@ class SnapshotBuilder:
         ]
         level = 1.0 - _ALPHA / (classes * max(len(self._arms) - 1, 1))
         shared = self._effects(class_id, moments).shared
-        both = joined(self._groups(moments, shared), sides)
+        both = self._joined(moments, sides, shared)
         apart = differences(joined(groups, sides[:1]), joined(groups, sides[1:]), level)[0]
         bands = dict(
             zip(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from policies.cost import KINDS, LENGTH_BANDS
 from policies.estimators.clusters import BUCKETS
+from policies.estimators.increments import MOMENT
 from policies.estimators.times import TPOT, TTFT, log_times
 from policies.types import ArmId, ClassId, Counts, Status, Trial
 from router.estimates.layout import CellKey, Cells
@@ -37,6 +38,7 @@ HOLDOUT = ExperimentName("holdout")
 
 _MARK = "@"
 _HOLDOUT_MARK = f"{_MARK}{HOLDOUT}/"
+_BY_MOMENT = f"{MOMENT}."
 _COST = ("y.s.n", "y.s.s", "y.s.q")
 _BUCKET, _SHARE = "#", "="
 _MILLIONTHS = 1_000_000
@@ -175,8 +177,13 @@ def side_cells(
     found = []
     for side in sides:
         arm, bucket, _ = _parted(side)
-        of = _with_buckets(bucket, sums if side in tried else effects)
-        found.append(((arm, class_id, POOLED), of))
+        # Sides are drawn by lot, so nobody asks them where a policy leaned.
+        of = {
+            name: value
+            for name, value in (sums if side in tried else effects).items()
+            if not name.startswith(_BY_MOMENT)
+        }
+        found.append(((arm, class_id, POOLED), _with_buckets(bucket, of)))
     return tuple(found)
 
 

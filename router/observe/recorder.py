@@ -201,6 +201,7 @@ def _trial(
             streamed=streamed,
             propensity=decision.propensity,
             abandoned=abandoned,
+            compared=_might_have_gone_elsewhere(decision),
         )
     held, ttft_s = outcome.held, outcome.ttft_s
     # In the order of the fields: naming each takes a microsecond more.

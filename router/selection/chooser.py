@@ -84,14 +84,17 @@ class Chooser:
         part = part_of(segment, classification.copy_ratio)
         if scope.forced is not None and self._may(scope.forced, excluded):
             settled = self._only(scope.forced, excluded, scope.why)
-            if not scope.by_lot or plan.prepared is None:
+            if not scope.by_lot:
                 return settled
-            looked = self._look(plan, request, classification.class_id, part, excluded)
-            return replace(settled, lean=looked.odds.lean)
+            lean = ""
+            if plan.prepared is not None:
+                looked = self._look(plan, request, classification.class_id, part, excluded)
+                lean = looked.odds.lean
+            return replace(settled, lean=_of_kind(lean, scope))
         looked = self._look(plan, request, classification.class_id, part, excluded)
         odds, moment = looked.odds, looked.moment
         loads = None if moment is None else moment.load
-        lean = "" if moment is None else odds.lean
+        lean = _of_kind("" if moment is None else odds.lean, scope)
         if not scope.rights.explore:
             preferred = max(odds.arms, key=odds.probabilities.__getitem__)
             settled = self._only(preferred, excluded, plan.policy)
@@ -141,6 +144,13 @@ class Chooser:
             snapshot_version=self.plan.snapshot_version,
             drawn=False,
         )
+
+
+def _of_kind(lean: str, scope: Scope) -> str:
+    """Marks whose other requests are not left to chance: they are compared among themselves."""
+    if scope.rights.explore and scope.rights.pool is None:
+        return lean
+    return f"{lean or 'x'}s"
 
 
 class _Looked(NamedTuple):

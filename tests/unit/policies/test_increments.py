@@ -213,6 +213,25 @@ def test_an_answer_that_somebody_sent_there_is_compared_with_no_other() -> None:
     assert sent == {"sent": 1} | {k: v for k, v in compared.items() if k not in costs}
 
 
+@pytest.mark.parametrize(
+    ("status", "abandoned", "field"),
+    [
+        (Status.FAILED, False, "sent.failed"),
+        (Status.ABORTED, True, "sent.abandoned"),
+        (Status.ABORTED, False, None),
+    ],
+)
+def test_how_those_end_is_put_down_to_no_arm(
+    status: Status,
+    abandoned: bool,  # noqa: FBT001
+    field: str | None,
+) -> None:
+    """It is counted, and apart."""
+    sent = replace(TRIAL, status=status, abandoned=abandoned, compared=False)
+    found = {name for name in increments(sent, 53) if name.startswith("sent")}
+    assert found == ({field} if field else set())
+
+
 def test_costs_are_kept_by_where_the_policy_leaned_as_well() -> None:
     """So that a pool which is preferred at its better moments is compared at the same ones."""
     sums = increments(replace(TRIAL, lean="x1a2b2"), 53)

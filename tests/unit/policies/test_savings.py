@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from policies.estimators.effects import arm_effects
 from policies.estimators.savings import ClassTimes, saved
+from policies.estimators.shared import Shared
 from policies.estimators.verdict import gain_of
 from policies.types import Arm, ArmId, ArmView, ClassId
 
@@ -64,6 +67,21 @@ def test_what_has_no_control_is_in_no_figure() -> None:
     assert (found.seconds, found.answers, found.not_compared) == (alone.seconds, 300, 700)
     assert saved([times((0.0, 700.0, 0.0))]) is None
     assert saved([]) is None
+
+
+def test_what_answers_of_a_moment_share_does_not_average_out() -> None:
+    """Ten classes of a pool have its moments in common; noise of their own they have not."""
+    one = times((2000.0, 3000.0, 0.0))
+    own = np.diag([0.0, 1e-6, 0.0])
+    moved = replace(one.effects, own=own, covariance=own + np.diag([0.0, 0.004, 0.0]))
+    moved = replace(moved, shared=Shared(0.002, 60.0))
+    alone, ten = (saved([replace(one, effects=moved)] * count) for count in (1, 10))
+    assert alone is not None
+    assert alone.gain is not None
+    assert ten is not None
+    assert ten.gain is not None
+    width = alone.gain.high - alone.gain.low
+    assert ten.gain.high - ten.gain.low == pytest.approx(width, rel=0.25)
 
 
 def test_speed_is_known_where_all_answers_told_their_tokens() -> None:

@@ -201,6 +201,10 @@ def test_who_is_held_out_is_kept_by_where_the_policy_leaned() -> None:
     assert drawn.lean
     assert (held.arm_id, held.lean, held.moment) == (PLAIN, drawn.lean, None)
     assert wished.lean == ""
+    unexplored = chooser.choose(
+        request(), classification("chat"), scope=Scope(Rights(explore=False))
+    )
+    assert unexplored.lean == f"{drawn.lean}s"
     classless = Chooser(FACTS, FleetState(FACTS), plan(0.2, 0.7, 0.1), uniform=lambda: 0.5)
     assert classless.choose(request(), classification("chat")).lean == ""
 
