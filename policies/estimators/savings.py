@@ -156,9 +156,10 @@ def _known(share: FloatArray, effects: Sequence[ArmEffects], level: float) -> _K
     variance = float(mine.sum()) + common
     if not variance > 0.0:
         return None
-    moments = np.array([of.shared.variance for of in effects]) * TUNED_N / TUNED_BLOCKS
-    own_unit, base_unit = noise + moments[:, None], noise[:, base] + moments
-    unit = float((share**2 * own_unit).sum() + (share.sum(axis=1) ** 2 * base_unit).sum())
+    moments = np.sqrt([of.shared.variance * TUNED_N / TUNED_BLOCKS for of in effects])
+    by_arm = moments @ share
+    unit = float((share**2 * noise).sum() + (share.sum(axis=1) ** 2 * noise[:, base]).sum())
+    unit += float((by_arm**2).sum() + by_arm.sum() ** 2)
     # Satterthwaite (1946), arms within a class as if they were independent.
     alone = np.diagonal(covariance, axis1=1, axis2=2)
     own = share**2 * alone
