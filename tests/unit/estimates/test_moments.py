@@ -34,7 +34,9 @@ BLOCKS = 40
 FIRST = 1_000_000
 
 
-def served(seed: int, *, gain: float, told: bool, sent: int = 0) -> ClassSnapshot:
+def served(
+    seed: int, *, gain: float, told: bool, sent: int = 0, by: Trial | None = None
+) -> ClassSnapshot:
     """Two pools; three requests in ten are hard, and take half as long again wherever they go.
 
     The policy sends nine in ten of the hard ones to the baseline, and of the others to the other.
@@ -63,7 +65,7 @@ def served(seed: int, *, gain: float, told: bool, sent: int = 0) -> ClassSnapsho
             sums, _ = with_effects(trial, typical_tokens(CHAT))
             merge_cells(cells.setdefault(FIRST + block, {}), {(arm, CHAT, POOLED): sums})
         for _ in range(sent):  # to one pool, by a tenant that asks for what takes long anywhere
-            sums, _ = with_effects(SENT, typical_tokens(CHAT))
+            sums, _ = with_effects(by or SENT, typical_tokens(CHAT))
             merge_cells(cells[FIRST + block], {(FAST, CHAT, POOLED): sums})
     builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=3.0)
     past = Past(cells, FIRST + BLOCKS - 1, frozenset(cells))
@@ -112,6 +114,19 @@ def test_who_could_go_nowhere_else_is_put_down_to_no_pool() -> None:
     assert (usual.comparison.alike, with_them.comparison.alike) == (True, False)
     assert with_them.comparison.verdict is Verdict.GAIN
     assert with_them.ended[Status.OK] == usual.ended[Status.OK] + 20 * BLOCKS
+
+
+@pytest.mark.parametrize(("status", "abandoned"), [(Status.FAILED, False), (Status.ABORTED, True)])
+def test_nor_is_how_their_requests_end(status: Status, abandoned: bool) -> None:  # noqa: FBT001
+    """A third of all fail, or are left, whatever serves them."""
+    ended = Trial(
+        CHAT, FAST, status, streamed=True, propensity=1.0, abandoned=abandoned, compared=False
+    )
+    cell = served(0, gain=0.2, told=True, sent=50, by=ended).cells[FAST]
+    assert cell.comparison is not None
+    assert cell.comparison.verdict is Verdict.GAIN
+    assert not cell.comparison.abandoned_more
+    assert cell.ended[status] == 50 * BLOCKS
 
 
 def test_what_policies_see_is_what_it_was() -> None:
