@@ -268,9 +268,11 @@ class SnapshotBuilder:
         group = grouping(keys, split=split)
         grouped = found.gathered.grouped(keys, group)
         yield
-        moments = found.gathered.grouped(keys, group, by_moment=True)
-        yield
-        effects = self._effects(class_id, grouped)
+        first = moments = grouped
+        if found.gathered.lean.any():
+            moments = found.gathered.grouped(keys, group, by_moment=True)
+            yield
+        effects = shown = self._effects(class_id, grouped)
         yield
         series = self._series(class_id, grouped, window, effects)
         complete = max(self._parsed, default=0)
@@ -284,8 +286,9 @@ class SnapshotBuilder:
             yield
         views = self._views(class_id, grouped, window.weights)
         yield
-        shown = self._effects(class_id, moments)
-        yield
+        if moments is not first:
+            shown = self._effects(class_id, moments)
+            yield
         by_load = self._by_load(class_id, window, told)
         worse = self._worse(class_id, grouped, window, told)
         judged = _Judged(told, shown, grouped.sums[:, 0].sum(axis=0), by_load, worse)
@@ -536,7 +539,7 @@ class SnapshotBuilder:
             for copying in (True, False)
         ]
         level = 1.0 - _ALPHA / (classes * max(len(self._arms) - 1, 1))
-        shared = self._effects(class_id, moments).shared
+        shared = shared_of(moments.sums, self._baseline, moments.block)
         both = self._joined(moments, sides, shared)
         apart = differences(joined(groups, sides[:1]), joined(groups, sides[1:]), level)[0]
         bands = dict(

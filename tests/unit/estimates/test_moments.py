@@ -7,7 +7,7 @@ import pytest
 
 from policies.cost import typical_tokens
 from policies.estimators.increments import with_effects
-from policies.estimators.verdict import Verdict
+from policies.estimators.verdict import Gain, Verdict
 from policies.proposal import lean_of
 from policies.types import Arm, ArmId, ClassId, Status, Trial
 from router.estimates.layout import Cells, merge_cells
@@ -72,33 +72,35 @@ def served(
     return builder.build(past, (FIRST + BLOCKS) * 120.0).classes[CHAT]
 
 
+def shown(seed: int, *, gain: float, told: bool) -> tuple[Gain, Verdict]:
+    """The gain of the fast pool, and what is said of it."""
+    compared = served(seed, gain=gain, told=told).cells[FAST].comparison
+    assert compared is not None
+    assert compared.gain is not None
+    return compared.gain, compared.verdict
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_pools_that_do_not_differ_show_no_gain(seed: int) -> None:
     """Though one of them gets what is hard."""
-    compared = served(seed, gain=0.0, told=True).cells[FAST].comparison
-    assert compared is not None
-    assert compared.gain is not None
-    assert compared.gain.low < 0.0 < compared.gain.high
-    assert compared.verdict is not Verdict.GAIN
+    gain, verdict = shown(seed, gain=0.0, told=True)
+    assert gain.low < 0.0 < gain.high
+    assert verdict is not Verdict.GAIN
 
 
 def test_without_the_lean_the_choice_would_be_one() -> None:
     """The same requests, as if no policy had looked: a gain of a fifth and more."""
-    compared = served(0, gain=0.0, told=False).cells[FAST].comparison
-    assert compared is not None
-    assert compared.gain is not None
-    assert compared.gain.low > 0.2
-    assert compared.verdict is Verdict.GAIN
+    gain, verdict = shown(0, gain=0.0, told=False)
+    assert gain.low > 0.2
+    assert verdict is Verdict.GAIN
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_gain_that_is_there_is_shown(seed: int) -> None:
     """A fifth, at whatever moment."""
-    compared = served(seed, gain=0.2, told=True).cells[FAST].comparison
-    assert compared is not None
-    assert compared.gain is not None
-    assert compared.gain.low < 0.2 < compared.gain.high
-    assert compared.verdict is Verdict.GAIN
+    gain, verdict = shown(seed, gain=0.2, told=True)
+    assert gain.low < 0.2 < gain.high
+    assert verdict is Verdict.GAIN
 
 
 def test_who_could_go_nowhere_else_is_put_down_to_no_pool() -> None:
