@@ -123,6 +123,11 @@ class CellSums:
         )
 
     @property
+    def finest_cost(self) -> Mapping[str, LogCostSums]:
+        """Log costs by moment; by kind alone where the cell is from before these were kept."""
+        return self.moment_cost or self.log_cost
+
+    @property
     def n(self) -> int:
         """Requests, however they ended."""
         return self.plain.get("n", 0)
@@ -334,8 +339,7 @@ def arm_view(
                 continue
             outcome[0, column] += weight * cell.count(Status.OK)
             outcome[1, column] += weight * cell.count(Status.FAILED)
-            costs = (by_moment and cell.moment_cost) or cell.log_cost
-            for kind, cost in costs.items():
+            for kind, cost in (cell.finest_cost if by_moment else cell.log_cost).items():
                 row = strata.setdefault(kind, np.zeros((3, len(arms))))
                 row[:, column] = (cost.n, cost.s / FIXED_POINT, cost.q / FIXED_POINT)
         rows.extend(weight * strata[kind] for kind in sorted(strata))

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.estimators.cells import CellSums, LogCostSums
+from policies.estimators.cells import CellSums
 from policies.estimators.increments import FIXED_POINT, SENT, STEP_FIELDS
 from policies.estimators.mixes import alike
 from policies.estimators.tau import Tau, standardised
@@ -90,7 +90,7 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             for part, by_arm in cells.items()
             for arm_id, cell in by_arm.items()
             if arm_id in columns
-            for kind in _costs(cell)
+            for kind in cell.finest_cost
         }
     )
     row_of = {key: row for row, key in enumerate(order)}
@@ -110,7 +110,7 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
             )
             steps, tokens = (sum(plain(name, 0) for name in of) for of in (_STEPS, _TOKENS))
             counts.append((at, column, served, failed, abandoned, steps, tokens))
-            for kind, cost in _costs(cell).items():
+            for kind, cost in cell.finest_cost.items():
                 costs.append((row_of[part, kind], column, cost.n, cost.s, cost.q))
     ended = _laid(counts, (len(parts), 5, len(arms)))
     sums = _laid(costs, (len(order), 3, len(arms)))
@@ -129,11 +129,6 @@ def strata_of(arms: Sequence[Arm], cells: Mapping[SegmentId, Mapping[ArmId, Cell
         ended_part=np.array([_code(part) for part in parts], dtype=np.int64),
         names=tuple(parts),
     )
-
-
-def _costs(cell: CellSums) -> Mapping[str, LogCostSums]:
-    """Log costs by moment; cells from before these were kept have them by kind alone."""
-    return cell.moment_cost or cell.log_cost
 
 
 @lru_cache(maxsize=1024)
