@@ -51,6 +51,7 @@ Everything but `n`, `status` and `abandoned` comes from requests that ended well
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -79,6 +80,7 @@ FIXED_POINT = 1_000_000
 MOMENT = "m"
 """Family of the fields of log costs by moment."""
 _MOMENTS = f"{MOMENT}."
+_BY_MOMENT = re.compile(rf"{MOMENT}\.(?P<kind>s|w\d+)[^.]*\.(?P<sum>[nsq])", re.ASCII)
 
 MAX_HISTOGRAM = 64
 """Longest draft whose histogram is stored."""
@@ -151,11 +153,13 @@ def increments(trial: Trial, typical_tokens: int) -> dict[str, int]:
         >>> sums["steps"], sums["steps.tokens"], sums["hist.0"], sums["y.s.n"]
         (43, 53, 39, 1)
     """
-    return with_effects(trial, typical_tokens)[0]
+    return with_totals(with_effects(trial, typical_tokens)[0])
 
 
 def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The same, and of it what bears on effects, as `effect_fields` would find it.
+    """The same, and of it what bears on effects, both without log costs by kind alone.
+
+    `with_totals` tells these, for many requests at a time.
 
     Example:
         >>> from policies.types import ArmId, ClassId, Trial
@@ -212,18 +216,56 @@ def _add_cost(
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost
-        number, total, total_sq = _COST[kind]
+        number, total, total_sq = _moment_fields(kind, trial.lean)
         sums[number] = effects[number] = 1
         sums[total] = effects[total] = round(y * FIXED_POINT)
         sums[total_sq] = effects[total_sq] = round(y * y * FIXED_POINT)
-        for field, of in zip(_moment_fields(kind, trial.lean), _COST[kind], strict=True):
-            sums[field] = effects[field] = sums[of]
 
 
 @lru_cache(maxsize=1024)
 def _moment_fields(kind: str, lean: str) -> tuple[str, str, str]:
     stem = f"{MOMENT}.{kind}{lean}"
     return f"{stem}.n", f"{stem}.s", f"{stem}.q"
+
+
+@lru_cache(maxsize=4096)
+def _total_of(field: str) -> str | None:
+    """The log cost by kind alone that one by moment is a part of; None of any other field."""
+    found = _BY_MOMENT.fullmatch(field)
+    return f"y.{found['kind']}.{found['sum']}" if found else None
+
+
+def with_totals(sums: Counts) -> dict[str, int]:
+    """Adds log costs by kind to sums that have them by moment, as `with_effects` gives them.
+
+    Example:
+        >>> with_totals({"n": 2, "m.sx12ab2.n": 1, "m.s.n": 1})
+        {'n': 2, 'm.sx12ab2.n': 1, 'm.s.n': 1, 'y.s.n': 2}
+    """
+    totals: dict[str, int] = {}
+    for field in [name for name in sums if name.startswith(_MOMENTS)]:
+        total = _total_of(field)
+        if total is not None:
+            totals[total] = totals.get(total, 0) + sums[field]
+    return {**sums, **totals}
+
+
+def by_kind(sums: Counts) -> dict[str, int]:
+    """The same for whom it does not matter where a policy leaned: log costs by kind alone.
+
+    Example:
+        >>> by_kind({"n": 2, "m.sx12ab2.n": 1, "m.s.n": 1})
+        {'n': 2, 'y.s.n': 2}
+    """
+    made: dict[str, int] = {}
+    totals: dict[str, int] = {}
+    for name, value in sums.items():
+        total = _total_of(name)
+        if total is None:
+            made[name] = value
+        else:
+            totals[total] = totals.get(total, 0) + value
+    return {**made, **totals}
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:

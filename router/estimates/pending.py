@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from policies.estimators import increments
 from policies.types import ArmId, ClassId, Counts
 from router.estimates.layout import (
     COPYING,
@@ -29,9 +30,17 @@ MAX_SLOT_PARTS = 64
 CellSums = Iterable[tuple[CellKey, Counts]]
 
 
+def with_totals(cells: Cells) -> Cells:
+    """Cells as they are stored: log costs by kind are added up from those by moment.
+
+    Once for all requests of a cell, because a request that adds to both adds a fifth more.
+    """
+    return {key: increments.with_totals(sums) for key, sums in cells.items()}
+
+
 @dataclass(slots=True)
 class Pending:
-    """Sums by what they will be stored under."""
+    """Sums by what they will be stored under; log costs by moment alone until they are."""
 
     slots: dict[int, Cells] = field(default_factory=dict)
     """By the slot in which a request ended."""
@@ -116,7 +125,8 @@ class Pending:
         takes what belongs to it.
         """
         found = []
-        for slot, cells in self.slots.items():
+        for slot, raw in self.slots.items():
+            cells = with_totals(raw)
             dated = min(slot, now)
             key = keys.slot(max(dated, now - LATE_SLOTS))
             hour = keys.hour(dated // SLOTS_PER_HOUR)

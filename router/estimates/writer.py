@@ -26,7 +26,7 @@ from router.estimates.layout import (
 )
 from router.estimates.learned import Learned
 from router.estimates.made import Made, spread
-from router.estimates.pending import Bounds, Pending
+from router.estimates.pending import Bounds, Pending, with_totals
 from router.estimates.slot_clock import SlotClock
 from router.stores.base import Batch, CounterStore
 from router.types import POOLED
@@ -133,7 +133,7 @@ class Writer:
             for pending in (route.pending, route.sent):
                 for slot in pending.slots.values() if pending is not None else ():
                     merge_cells(cells, slot)
-        return cells
+        return with_totals(cells)
 
     async def flush(self) -> None:
         """Sends what has piled up.

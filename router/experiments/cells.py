@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from policies.cost import KINDS, LENGTH_BANDS
 from policies.estimators.clusters import BUCKETS
-from policies.estimators.increments import MOMENT
+from policies.estimators.increments import by_kind
 from policies.estimators.times import TPOT, TTFT, log_times
 from policies.types import ArmId, ClassId, Counts, Status, Trial
 from router.estimates.layout import CellKey, Cells
@@ -38,7 +38,6 @@ HOLDOUT = ExperimentName("holdout")
 
 _MARK = "@"
 _HOLDOUT_MARK = f"{_MARK}{HOLDOUT}/"
-_BY_MOMENT = f"{MOMENT}."
 _COST = ("y.s.n", "y.s.s", "y.s.q")
 _BUCKET, _SHARE = "#", "="
 _MILLIONTHS = 1_000_000
@@ -154,12 +153,18 @@ def tried_in(sides: tuple[ArmId, ...]) -> tuple[ArmId, ...]:
 def tried_sums(sides: tuple[ArmId, ...], trial: Trial, sums: Counts) -> Counts:
     """What a request adds to its sides: its times too, if it is in an experiment.
 
+    Sides are drawn by lot, so nobody asks them where a policy leaned.
+
     Args:
         sides: Its sides.
         trial: The request.
-        sums: What it adds to its own cell.
+        sums: What it adds to its own cell (`increments.with_effects`).
     """
-    return {**sums, **log_times(trial, sums)} if tried_in(sides) else sums
+    if not tried_in(sides):
+        return sums
+    told = by_kind(sums)
+    told.update(log_times(trial, told))
+    return told
 
 
 def side_cells(
@@ -170,19 +175,14 @@ def side_cells(
     Args:
         sides: They.
         class_id: Its class.
-        sums: What it adds to its class.
-        effects: What of that bears on effects (`increments.effect_fields`).
+        sums: What it adds to sides that are an experiment's (`tried_sums`).
+        effects: What bears on effects, with log costs by kind (`increments.by_kind`).
     """
     tried = tried_in(sides)
     found = []
     for side in sides:
         arm, bucket, _ = _parted(side)
-        # Sides are drawn by lot, so nobody asks them where a policy leaned.
-        of = {
-            name: value
-            for name, value in (sums if side in tried else effects).items()
-            if not name.startswith(_BY_MOMENT)
-        }
+        of = sums if side in tried else effects
         found.append(((arm, class_id, POOLED), _with_buckets(bucket, of)))
     return tuple(found)
 

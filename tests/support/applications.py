@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.cost import typical_tokens
-from policies.estimators.increments import with_effects
+from policies.estimators.increments import effect_fields, increments
 from policies.types import ArmId, Status, Trial
 from router.estimates.layout import Cells, merge_cells
 from router.types import POOLED, SegmentId
@@ -78,7 +78,8 @@ def block(
     """Their sums, all answered by servers that had nobody else."""
     cells: Cells = {}
     for of in answers(rng, gain, shares):
-        sums, effects = with_effects(of.trial, typical_tokens(CHAT))
+        sums = increments(of.trial, typical_tokens(CHAT))
+        effects = effect_fields(sums)
         merge_cells(cells, {(of.arm, CHAT, POOLED): sums, (of.arm, CHAT, SegmentId("~0")): effects})
         if named:
             merge_cells(cells, {(of.arm, CHAT, of.part): effects})

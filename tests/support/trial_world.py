@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from policies.estimators.clusters import BUCKETS
-from policies.estimators.increments import effect_fields, increments
+from policies.estimators.increments import by_kind, effect_fields, increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.learned import Learned
 from router.estimates.reader import Reader
@@ -81,8 +81,8 @@ class Process:
             tokens=101,
         )
         sums = increments(trial, 300)
-        self.trials.note(sides, CHAT, sums)
-        also = side_cells(sides, CHAT, sums, effect_fields(sums))
+        self.trials.note(sides, CHAT, by_kind(sums))
+        also = side_cells(sides, CHAT, by_kind(sums), by_kind(effect_fields(sums)))
         self.writer.add(Learned(MODEL, ArmId("plain"), CHAT, sums, also=also))
 
     async def step(self, *, flush: bool = True) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.cost import typical_tokens
-from policies.estimators.increments import with_effects
+from policies.estimators.increments import increments
 from policies.estimators.verdict import Gain, Verdict
 from policies.proposal import lean_of
 from policies.types import Arm, ArmId, ClassId, Status, Trial
@@ -62,10 +62,10 @@ def served(
                 tokens=100,
                 lean=lean_of([PLAIN, FAST], p) if told else "",
             )
-            sums, _ = with_effects(trial, typical_tokens(CHAT))
+            sums = increments(trial, typical_tokens(CHAT))
             merge_cells(cells.setdefault(FIRST + block, {}), {(arm, CHAT, POOLED): sums})
         for _ in range(sent):  # to one pool, by a tenant that asks for what takes long anywhere
-            sums, _ = with_effects(by or SENT, typical_tokens(CHAT))
+            sums = increments(by or SENT, typical_tokens(CHAT))
             merge_cells(cells[FIRST + block], {(FAST, CHAT, POOLED): sums})
     builder = SnapshotBuilder(ARMS, half_life_s=900.0, tail_limit=3.0)
     past = Past(cells, FIRST + BLOCKS - 1, frozenset(cells))

@@ -161,6 +161,22 @@ async def test_what_is_not_confirmed_is_still_known(world: World) -> None:
     assert world.writer.unconfirmed("m") == {}
 
 
+async def test_log_costs_by_kind_are_told_though_requests_add_them_by_moment(world: World) -> None:
+    """To whoever looks before they are stored, and to the store; in its classes and parts alike."""
+    band = (FAST, CHAT, SegmentId("~0"))
+    for lean, y in (("x12ab2", -3), ("x12ab1", 5), ("", 7)):
+        cost = {f"m.s{lean}.n": 1, f"m.s{lean}.s": y, f"m.s{lean}.q": y * y}
+        world.writer.add(Learned("m", FAST, CHAT, {"n": 1, **cost}, also=((band, cost),)))
+    added_up = {"y.s.n": 3, "y.s.s": 9, "y.s.q": 83}
+    waiting = world.writer.unconfirmed("m")
+    await world.writer.flush()
+    stored = await world.stored()
+    assert stored["fast|chat|m.sx12ab2.s"] == -3
+    for name, value in added_up.items():
+        assert waiting[FAST, CHAT, POOLED][name] == waiting[band][name] == value
+        assert stored[f"fast|chat|{name}"] == stored[f"fast|chat|~0|{name}"] == value
+
+
 async def test_memory_is_bounded_by_cells_not_by_requests(world: World) -> None:
     """A thousand requests of one cell and slot take the room of one."""
     small = World(max_fields=2)
