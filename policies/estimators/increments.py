@@ -167,59 +167,58 @@ def with_effects(trial: Trial, typical_tokens: int) -> tuple[dict[str, int], dic
         >>> with_effects(trial, 53)
         ({'n': 1, 'status.ok': 1, 'tokens': 9, 'tokens.n': 1}, {'n': 1, 'status.ok': 1})
     """
-    sums, effects = {"n": 1, _STATUS[trial.status]: 1}, {"n": 1, _STATUS[trial.status]: 1}
+    effects = {"n": 1, _STATUS[trial.status]: 1}
     if not trial.compared:
-        _add_sent(sums, effects, trial)
+        _add_sent(effects, trial)
     if trial.status is not OK:
         if trial.abandoned:
-            sums["abandoned"] = effects["abandoned"] = 1
-        return sums, effects
+            effects["abandoned"] = 1
+        return dict(effects), effects
+    others: dict[str, int] = {}
     tokens = known_tokens(trial)
     if tokens is not None:
-        sums["tokens"] = tokens
-        sums["tokens.n"] = 1
+        others["tokens"] = tokens
+        others["tokens.n"] = 1
     if trial.spec is not None:
-        _add_speculation(sums, effects, trial.spec, tokens)
+        _add_speculation(others, effects, trial.spec, tokens)
     if trial.held:
-        sums["held"] = 1
+        others["held"] = 1
     if trial.truncated is not None or trial.valid is not None:
-        _add_structure(sums, effects, trial)
-    _add_latencies(sums, trial, tokens)
-    _add_spent(sums, effects, trial, tokens)
+        _add_structure(others, effects, trial)
+    _add_latencies(others, trial, tokens)
+    _add_spent(effects, trial, tokens)
     if trial.compared:
-        _add_cost(sums, effects, trial, typical_tokens)
-    return sums, effects
+        _add_cost(effects, trial, typical_tokens)
+    return {**effects, **others}, effects
 
 
-def _add_sent(sums: dict[str, int], effects: dict[str, int], trial: Trial) -> None:
+def _add_sent(effects: dict[str, int], trial: Trial) -> None:
     ends = (trial.status is OK, trial.status is Status.FAILED, trial.abandoned)
     for name, ended in zip(SENT, ends, strict=True):
         if ended:
-            sums[name] = effects[name] = 1
+            effects[name] = 1
 
 
-def _add_spent(
-    sums: dict[str, int], effects: dict[str, int], trial: Trial, tokens: int | None
-) -> None:
+def _add_spent(effects: dict[str, int], trial: Trial, tokens: int | None) -> None:
     e2e_s = known_duration(trial.e2e_s)
     if e2e_s is None:
         return
-    sums["spent"] = effects["spent"] = round(min(e2e_s, histogram.HIGHEST_S) * FIXED_POINT)
-    sums["spent.n"] = effects["spent.n"] = 1
-    told = "spent.silent" if tokens is None else "spent.tokens"
-    sums[told] = effects[told] = 1 if tokens is None else tokens
+    effects["spent"] = round(min(e2e_s, histogram.HIGHEST_S) * FIXED_POINT)
+    effects["spent.n"] = 1
+    if tokens is None:
+        effects["spent.silent"] = 1
+    else:
+        effects["spent.tokens"] = tokens
 
 
-def _add_cost(
-    sums: dict[str, int], effects: dict[str, int], trial: Trial, typical_tokens: int
-) -> None:
+def _add_cost(effects: dict[str, int], trial: Trial, typical_tokens: int) -> None:
     cost = log_cost(trial, typical_tokens)
     if cost is not None:
         kind, y = cost
         number, total, total_sq = _moment_fields(kind, trial.lean)
-        sums[number] = effects[number] = 1
-        sums[total] = effects[total] = round(y * FIXED_POINT)
-        sums[total_sq] = effects[total_sq] = round(y * y * FIXED_POINT)
+        effects[number] = 1
+        effects[total] = round(y * FIXED_POINT)
+        effects[total_sq] = round(y * y * FIXED_POINT)
 
 
 @lru_cache(maxsize=1024)
@@ -242,12 +241,7 @@ def with_totals(sums: Counts) -> dict[str, int]:
         >>> with_totals({"n": 2, "m.sx12ab2.n": 1, "m.s.n": 1})
         {'n': 2, 'm.sx12ab2.n': 1, 'm.s.n': 1, 'y.s.n': 2}
     """
-    totals: dict[str, int] = {}
-    for field in [name for name in sums if name.startswith(_MOMENTS)]:
-        total = _total_of(field)
-        if total is not None:
-            totals[total] = totals.get(total, 0) + sums[field]
-    return {**sums, **totals}
+    return {**sums, **costs_by_kind(sums)}
 
 
 def by_kind(sums: Counts) -> dict[str, int]:
@@ -257,15 +251,23 @@ def by_kind(sums: Counts) -> dict[str, int]:
         >>> by_kind({"n": 2, "m.sx12ab2.n": 1, "m.s.n": 1})
         {'n': 2, 'y.s.n': 2}
     """
-    made: dict[str, int] = {}
+    others = {name: value for name, value in sums.items() if not name.startswith(_MOMENTS)}
+    return {**others, **costs_by_kind(sums)}
+
+
+def costs_by_kind(sums: Counts) -> dict[str, int]:
+    """These log costs alone.
+
+    Example:
+        >>> costs_by_kind({"n": 2, "m.sx12ab2.n": 1, "m.s.n": 1})
+        {'y.s.n': 2}
+    """
     totals: dict[str, int] = {}
-    for name, value in sums.items():
-        total = _total_of(name)
-        if total is None:
-            made[name] = value
-        else:
-            totals[total] = totals.get(total, 0) + value
-    return {**made, **totals}
+    for field in [name for name in sums if name.startswith(_MOMENTS)]:
+        total = _total_of(field)
+        if total is not None:
+            totals[total] = totals.get(total, 0) + sums[field]
+    return totals
 
 
 def effect_fields(sums: Counts) -> dict[str, int]:
@@ -280,14 +282,13 @@ def effect_fields(sums: Counts) -> dict[str, int]:
     }
 
 
-def _add_structure(sums: dict[str, int], effects: dict[str, int], trial: Trial) -> None:
+def _add_structure(others: dict[str, int], effects: dict[str, int], trial: Trial) -> None:
     """Shares of answers, so what none of them did has no field, and the number of them has one."""
     drawn = trial.valid if trial.by_chance else None
     for into, value, bad, of, fault in (
-        (sums, trial.valid, False, "checked", "invalid"),
-        (sums, drawn, False, "drawn", "drawn.bad"),
+        (others, trial.valid, False, "checked", "invalid"),
         (effects, drawn, False, "drawn", "drawn.bad"),
-        (sums, trial.truncated, True, "finished", "truncated"),
+        (others, trial.truncated, True, "finished", "truncated"),
     ):
         if value is not None:
             into[of] = 1
@@ -295,7 +296,7 @@ def _add_structure(sums: dict[str, int], effects: dict[str, int], trial: Trial) 
                 into[fault] = 1
 
 
-def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> None:
+def _add_latencies(others: dict[str, int], trial: Trial, tokens: int | None) -> None:
     if trial.streamed:
         known = tokens is not None and tokens >= MIN_STREAM_TOKENS
         for names, seconds in (
@@ -304,51 +305,51 @@ def _add_latencies(sums: dict[str, int], trial: Trial, tokens: int | None) -> No
             (_TPOT, trial.tpot_s if known else None),
         ):
             if seconds is not None and 0.0 < seconds < math.inf:
-                sums[names[histogram.bucket(seconds)]] = 1
+                others[names[histogram.bucket(seconds)]] = 1
     else:
         e2e_s = known_duration(trial.e2e_s)
         if e2e_s is not None:
-            sums[f"{WHOLE[length_band(tokens)]}.{histogram.bucket(e2e_s)}"] = 1
+            others[f"{WHOLE[length_band(tokens)]}.{histogram.bucket(e2e_s)}"] = 1
     for names, seconds in ((_QUEUE, trial.queue_s), (_OVER, trial.overhead_s)):
         # A wait may be 0; it then lies in the lowest bucket.
         if seconds is not None and 0.0 <= seconds < math.inf:
-            sums[names[histogram.bucket(seconds)]] = 1
+            others[names[histogram.bucket(seconds)]] = 1
 
 
 def _add_speculation(
-    sums: dict[str, int], effects: dict[str, int], spec: SpecUsage, tokens: int | None
+    others: dict[str, int], effects: dict[str, int], spec: SpecUsage, tokens: int | None
 ) -> None:
     if not _believable(spec, tokens):
-        sums["bad"] = 1
+        others["bad"] = 1
         return
-    sums[_SOURCE[spec.source]] = 1
+    others[_SOURCE[spec.source]] = 1
     steps, accepted, drafted = spec.steps, spec.accepted, spec.drafted
     if steps is None and tokens is not None and accepted is not None:
         steps = max(tokens - accepted, 0)
     if steps and tokens is not None and spec.source in STEP_FIELDS:
         count, number, of, tt, ts, ss = STEP_FIELDS[spec.source]
-        sums[count] = effects[count] = steps
-        sums[number] = 1
-        sums[of] = effects[of] = tokens
-        sums[tt] = tokens * tokens
-        sums[ts] = tokens * steps
-        sums[ss] = steps * steps
+        effects[count] = steps
+        effects[of] = tokens
+        others[number] = 1
+        others[tt] = tokens * tokens
+        others[ts] = tokens * steps
+        others[ss] = steps * steps
     if accepted is not None:
-        sums["accepted"] = accepted
-        sums["accepted.n"] = 1
+        others["accepted"] = accepted
+        others["accepted.n"] = 1
         if drafted is not None and spec.exact_drafted:
-            sums["drafted"] = drafted
-            sums["drafted.n"] = 1
-            sums["drafted.accepted"] = accepted
+            others["drafted"] = drafted
+            others["drafted.n"] = 1
+            others["drafted.accepted"] = accepted
     if spec.accepted_per_step is not None:
-        _add_accepted_per_step(sums, spec, spec.accepted_per_step)
+        _add_accepted_per_step(others, spec, spec.accepted_per_step)
 
 
-def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
+def _add_accepted_per_step(others: dict[str, int], spec: SpecUsage, counts: Sequence[int]) -> None:
     accepted = longest = 0
     for j, drafts in enumerate(counts):
         if drafts:
-            sums[_HISTOGRAM[j]] = drafts
+            others[_HISTOGRAM[j]] = drafts
             accepted += j * drafts
             longest = j
     k = spec.num_speculative_tokens
@@ -358,8 +359,8 @@ def _add_accepted_per_step(sums: dict[str, int], spec: SpecUsage, counts: Sequen
     drafts = sum(counts)
     if spec.drafted is None or spec.drafted == k * drafts:
         # What `acceptance.stopped_early` tells, which would go over them twice more.
-        sums["alpha.accepted"] = accepted
-        sums["alpha.early"] = drafts - counts[k] if longest == k else drafts
+        others["alpha.accepted"] = accepted
+        others["alpha.early"] = drafts - counts[k] if longest == k else drafts
 
 
 def _believable(spec: SpecUsage, tokens: int | None) -> bool:

@@ -168,30 +168,30 @@ def tried_sums(sides: tuple[ArmId, ...], trial: Trial, sums: Counts) -> Counts:
 
 
 def side_cells(
-    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts, effects: Counts
+    sides: tuple[ArmId, ...], class_id: ClassId, sums: Counts, costs: Counts
 ) -> tuple[tuple[CellKey, Counts], ...]:
-    """What a request adds to its sides; to the holdout, which all are in, only what bears on it.
+    """What a request adds to its sides; to the holdout, which all are in, its log costs alone.
 
     Args:
         sides: They.
         class_id: Its class.
         sums: What it adds to sides that are an experiment's (`tried_sums`).
-        effects: What bears on effects, with log costs by kind (`increments.by_kind`).
+        costs: Its log costs (`increments.costs_by_kind`).
     """
     tried = tried_in(sides)
     found = []
     for side in sides:
         arm, bucket, _ = _parted(side)
-        of = sums if side in tried else effects
+        of = sums if side in tried else {"n": 1, **costs}
         found.append(((arm, class_id, POOLED), _with_buckets(bucket, of)))
     return tuple(found)
 
 
-def add_holdout(counts: dict[str, int], sides: tuple[ArmId, ...], sums: Counts) -> None:
+def add_holdout(counts: dict[str, int], sides: tuple[ArmId, ...], costs: Counts) -> None:
     """Adds what a request adds to its tenant's month: log cost of streams, held out or not."""
-    if "y.s.n" in sums:
+    if "y.s.n" in costs:
         for name, of in _of_holdout(sides):
-            counts[name] = sums[of]
+            counts[name] = costs[of]
 
 
 @lru_cache(maxsize=8192)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from policies.cost import typical_tokens
-from policies.estimators.increments import by_kind, with_effects
+from policies.estimators.increments import costs_by_kind, with_effects
 from policies.types import OK, ArmId, ClassId, Counts, Status, Trial
 from router.clock import Clock
 from router.engines.counters import COUNTERS_MOVE, Moves
@@ -113,9 +113,9 @@ class Recorder:
             ledger = ledger_counts(outcome, self._baseline)
             if sides:
                 of_sides = tried_sums(sides, trial, sums)
-                by_lot = by_kind(effects)
-                also += side_cells(sides, class_id, of_sides, by_lot)
-                add_holdout(ledger, sides, by_lot)
+                costs = costs_by_kind(effects)
+                also += side_cells(sides, class_id, of_sides, costs)
+                add_holdout(ledger, sides, costs)
                 if self._noted is not None and of_sides is not sums:
                     self._noted(sides, class_id, of_sides)
             # In the order of the fields, as in `_trial`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from policies.estimators.clusters import BUCKETS
-from policies.estimators.increments import by_kind, effect_fields, increments
+from policies.estimators.increments import by_kind, costs_by_kind, increments
 from policies.types import ArmId, ClassId, Status, Trial
 from router.estimates.learned import Learned
 from router.estimates.reader import Reader
@@ -82,7 +82,7 @@ class Process:
         )
         sums = increments(trial, 300)
         self.trials.note(sides, CHAT, by_kind(sums))
-        also = side_cells(sides, CHAT, by_kind(sums), by_kind(effect_fields(sums)))
+        also = side_cells(sides, CHAT, by_kind(sums), costs_by_kind(sums))
         self.writer.add(Learned(MODEL, ArmId("plain"), CHAT, sums, also=also))
 
     async def step(self, *, flush: bool = True) -> None:

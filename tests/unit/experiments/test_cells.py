@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.estimators.increments import by_kind, effect_fields, with_effects
+from policies.estimators.increments import costs_by_kind, with_effects
 from policies.types import ArmId, ClassId, Status, Trial
 from router.experiments.cells import (
     HOLDOUT,
@@ -31,7 +31,7 @@ def test_a_side_of_an_experiment_holds_times_that_no_other_cell_holds() -> None:
     """Neither the arm's own cell nor the holdout's, which all requests add to."""
     sums, _ = with_effects(TRIAL, 300)
     of_sides = tried_sums((HELD, TRY), TRIAL, sums)
-    cells = dict(side_cells((HELD, TRY), CHAT, of_sides, by_kind(effect_fields(sums))))
+    cells = dict(side_cells((HELD, TRY), CHAT, of_sides, costs_by_kind(sums)))
     times = {
         side: {name for name in cells[side, CHAT, POOLED] if name.startswith("t.")}
         for side in (HELD, TRY)
@@ -50,7 +50,7 @@ def test_who_is_in_no_experiment_pays_for_none() -> None:
 
 def test_the_holdout_counts_the_log_cost_of_streams() -> None:
     """On the side that the request is on."""
-    sums = by_kind(with_effects(TRIAL, 300)[0])
+    sums = costs_by_kind(with_effects(TRIAL, 300)[0])
     counts: dict[str, int] = {}
     add_holdout(counts, (TRY,), sums)
     assert counts == {}
@@ -63,7 +63,7 @@ def test_a_bucket_takes_what_noise_is_reckoned_from() -> None:
     sums, _ = with_effects(TRIAL, 300)
     sides = (at_bucket(HELD, 31, 0.005), at_bucket(TRY, 4))
     of_sides = tried_sums(sides, TRIAL, sums)
-    cells = dict(side_cells(sides, CHAT, of_sides, by_kind(effect_fields(sums))))
+    cells = dict(side_cells(sides, CHAT, of_sides, costs_by_kind(sums)))
     whole, parts = by_bucket(cells[TRY, CHAT, POOLED])
     assert whole == of_sides
     assert {name: of[4] for name, of in parts.items()} == {
@@ -73,13 +73,13 @@ def test_a_bucket_takes_what_noise_is_reckoned_from() -> None:
     }
     assert all(of.sum() == of[4] for of in parts.values())
     whole, parts = by_bucket(cells[HELD, CHAT, POOLED])
-    assert whole == by_kind(effect_fields(sums))
+    assert whole == {"n": 1, **costs_by_kind(sums)}
     assert set(parts) == {"n", "y.s.n", "y.s.s"}
 
 
 def test_the_holdout_is_told_apart_by_share_and_bucket() -> None:
     """Whose share was another is compared with its own."""
-    sums = by_kind(with_effects(TRIAL, 300)[0])
+    sums = costs_by_kind(with_effects(TRIAL, 300)[0])
     counts: dict[str, int] = {}
     add_holdout(counts, (at_bucket(HELD, 3, 0.005),), sums)
     stems = {name.rpartition("y.s.")[0] for name in counts}
