@@ -42,14 +42,19 @@ class Dialler:
             ValueError: The host's name is none.
         """
         loop = asyncio.get_running_loop()
-        found = await start_connection(
-            await self._addresses(loop), happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1
-        )
+        addresses = await self._addresses(loop)
+        to = _only(addresses)
+        if to is None:
+            to = {
+                "sock": await start_connection(
+                    addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1
+                )
+            }
         _, connection = await loop.create_connection(
             lambda: Connection(loop, owner),
-            sock=found,
             ssl=self._tls,
             server_hostname=None if self._tls is None else self._origin.host.rstrip("."),
+            **to,
         )
         return connection
 
@@ -71,6 +76,16 @@ class Dialler:
 
 def _look_up(host: str, port: int) -> Addresses:
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def _only(addresses: Addresses) -> dict[str, Any] | None:
+    """Where to connect if there is no choice, which the loop by itself does for a third of it."""
+    if len(addresses) != 1:
+        return None
+    [(family, _, _, _, address)] = addresses
+    if family == socket.AF_INET6 and address[3:] != (0,):
+        return None  # a link's address means nothing without its link
+    return {"host": address[0], "port": address[1]}
 
 
 def _literal(origin: Origin) -> AddrInfoType | None:
