@@ -63,7 +63,8 @@ def parse(arms: Sequence[Arm], cells: Cells) -> Generator[None, None, Block]:
             yield
     whole: dict[tuple[ArmId, ClassId], CellSums] = {}
     strata, loads, durations = {}, {}, {}
-    for class_id, parts in by_class.items():
+    for class_id in list(by_class):
+        parts = by_class.pop(class_id)  # what is laid out is let go of, not all of it at the end
         bands = {part: parts.pop(part) for part in list(parts) if is_load(part)}
         strata[class_id] = strata_of(arms, parts)
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,8 +85,8 @@ class Judge:
         effects: ArmEffects,
         window: Window,
         told: NDArray[np.bool_],
-    ) -> Judged:
-        """What `compare` looks at.
+    ) -> Generator[None, None, Judged]:
+        """What `compare` looks at, in pieces as `SnapshotBuilder.steps` gives them.
 
         Args:
             class_id: The class.
@@ -95,7 +95,7 @@ class Judge:
             window: Where they come from.
             told: Whether a block tells of an arm, shape (blocks, arms).
         """
-        by_load = self._by_load(class_id, window, told)
+        by_load = yield from self._by_load(class_id, window, told)
         worse = self._worse(class_id, grouped, window, told)
         return Judged(told, effects, grouped.sums[:, 0].sum(axis=0), by_load, worse)
 
@@ -147,23 +147,27 @@ class Judge:
 
     def _by_load(
         self, class_id: ClassId, window: Window, told: NDArray[np.bool_]
-    ) -> dict[int, list[Gain | None]]:
+    ) -> Generator[None, None, dict[int, list[Gain | None]]]:
         """Gains of the arms in each load band that was met, from its own data alone."""
         strata = gathered(
             [block.loads.get(class_id) for block in window.blocks.values()], self._arms
         )
         keys = [POOLED, *sorted(name for name in strata.names if _band(name) is not None)]
+        yield
         if len(keys) == 1:
             return {}
         grouped = strata.grouped(
             keys, lambda part: part if part in keys else POOLED, by_moment=True
         ).only(told)
+        yield
+        found = {}
         # What answers of a block share is asked of each band: their effects are not the same.
-        return {
-            band: self._gains(grouped, group)
-            for group, key in enumerate(keys)
-            if (band := _band(key)) is not None
-        }
+        for group, key in enumerate(keys):
+            band = _band(key)
+            if band is not None:
+                found[band] = self._gains(grouped, group)
+                yield
+        return found
 
     def _gains(self, grouped: Grouped, group: int) -> list[Gain | None]:
         rows = slice(grouped.starts[group], (*grouped.starts, len(grouped.sums))[group + 1])

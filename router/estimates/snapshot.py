@@ -242,7 +242,7 @@ class SnapshotBuilder:
         if moments is not first:
             shown = self._judge.effects(class_id, moments)
             yield
-        judged = self._judge.judged(class_id, grouped, shown, window, told)
+        judged = yield from self._judge.judged(class_id, grouped, shown, window, told)
         yield
         cells = yield from self._cells(class_id, grouped, window, judged)
         parts: Mapping[SegmentId, PartSnapshot] = {}
