@@ -26,7 +26,7 @@ from router.estimates.spent import (
     added,
     class_times,
     hourly_times,
-    piece_of,
+    piece_steps,
     sums_of,
 )
 from router.types import SegmentId
@@ -133,7 +133,7 @@ class Day:
         await self._tell_apart(before)
         self._earlier = {}
         for class_id in sorted({class_id for of in before for class_id in of}):
-            self._earlier[class_id] = self._piece(class_id, before)
+            self._earlier[class_id] = await self._piece(class_id, before)
             await breathe()
 
     async def _fold_blocks(self, past: Past) -> dict[int, Stretch]:
@@ -204,7 +204,7 @@ class Day:
             return
         over = [self._blocks[index] for index in sorted(self._blocks) if index < end]
         for class_id in sorted({class_id for of in over for class_id in of}):
-            piece = self._piece(class_id, over)
+            piece = await self._piece(class_id, over)
             kept = self._over.get(class_id)
             self._over[class_id] = piece if kept is None else added(kept, piece)
             await breathe()
@@ -221,7 +221,7 @@ class Day:
         for class_id in sorted(there | self._over.keys()):
             known = self._over.get(class_id)
             if any(class_id in of for of in stretches):
-                piece = self._piece(class_id, stretches)
+                piece = await self._piece(class_id, stretches)
                 known = piece if known is None else added(known, piece)
                 await breathe()
             if known is not None:
@@ -233,8 +233,16 @@ class Day:
             await breathe()
         return times
 
-    def _piece(self, class_id: ClassId, stretches: Sequence[Stretch]) -> Piece:
-        return piece_of(_of(class_id, stretches), self._arms, self._told.get(class_id, ()))
+    async def _piece(self, class_id: ClassId, stretches: Sequence[Stretch]) -> Piece:
+        told = self._told.get(class_id, ())
+        steps = piece_steps(_of(class_id, stretches), self._arms, told)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                made: Piece = end.value
+                return made
+            await breathe()
 
 
 def _of(class_id: ClassId, stretches: Sequence[Stretch]) -> list[ClassSums]:
