@@ -235,14 +235,11 @@ class Day:
 
     async def _piece(self, class_id: ClassId, stretches: Sequence[Stretch]) -> Piece:
         told = self._told.get(class_id, ())
-        steps = piece_steps(_of(class_id, stretches), self._arms, told)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                made: Piece = end.value
-                return made
+        for piece in piece_steps(_of(class_id, stretches), self._arms, told):
+            if piece is not None:
+                return piece
             await breathe()
+        raise AssertionError("the last step is the piece")
 
 
 def _of(class_id: ClassId, stretches: Sequence[Stretch]) -> list[ClassSums]:

@@ -6,7 +6,7 @@ it has shares of its own: the time that an arm's answers took is that of the par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,38 +77,38 @@ def piece_of(
     stretches: Sequence[ClassSums], arms: Sequence[Arm], told: Collection[SegmentId]
 ) -> Piece:
     """Puts a class together; segments that are told apart are groups, and each band of them."""
-    steps = piece_steps(stretches, arms, told)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: Piece = end.value
-            return made
+    *_, piece = piece_steps(stretches, arms, told)
+    if piece is None:
+        raise AssertionError("the last step is the piece")
+    return piece
 
 
 def piece_steps(
     stretches: Sequence[ClassSums], arms: Sequence[Arm], told: Collection[SegmentId]
-) -> Generator[None, None, Piece]:
-    """The same in pieces, so that requests get their turn in between."""
+) -> Iterator[Piece | None]:
+    """The same in steps, so that requests get their turn in between.
+
+    Yields None after each step and the piece at the end.
+    """
     strata = gathered([of.strata for of in stretches], arms)
-    yield
+    yield None
     group = _grouping(told)
     named = {name: group(name) for name in strata.names}
     keys = tuple(sorted({POOLED, *named.values()}))
     grouped = strata.grouped(keys, group, by_moment=True)
-    yield
+    yield None
     place = {name: keys.index(key) for name, key in named.items()}
     times = np.zeros((len(keys), len(SPENT), len(arms)))
     for of in stretches:
         pick = np.zeros((len(keys), len(of.times)))
         pick[[place[name] for name in of.strata.names], range(len(of.times))] = 1.0
         times += np.tensordot(pick, of.times, axes=1)
-    yield
+    yield None
     baseline = next(index for index, arm in enumerate(arms) if arm.baseline)
     shared = shared_of(grouped.sums, baseline, grouped.block)
-    yield
+    yield None
     groups = groups_of(grouped.sums, grouped.starts, baseline, blocks=grouped.block, shared=shared)
-    return Piece(keys, groups, times)
+    yield Piece(keys, groups, times)
 
 
 def added(one: Piece, other: Piece) -> Piece:

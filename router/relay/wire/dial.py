@@ -79,7 +79,7 @@ def _look_up(host: str, port: int) -> Addresses:
 
 
 def _only(addresses: Addresses) -> dict[str, Any] | None:
-    """Where to connect if there is no choice, which the loop by itself does for a third of it."""
+    """Where to connect if there is no choice, which the loop by itself does with less work."""
     if len(addresses) != 1:
         return None
     [(family, _, _, _, address)] = addresses
